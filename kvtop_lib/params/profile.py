@@ -1,0 +1,43 @@
+"""A profile: which arms are measured at which loads, for how long."""
+
+from __future__ import annotations
+
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from kvtop_lib.params.base import ParamsFile
+
+Concurrency = Annotated[int, Field(ge=1)]
+
+
+class Profile(ParamsFile):
+    """One run profile (``params/profiles/<id>.yaml``)."""
+
+    model: str
+    arms: list[str] = Field(min_length=1)
+    workload: str
+    loads: list[Concurrency] = Field(min_length=1)  # closed loop, lanes
+    blocks: int = Field(default=1, ge=1)  # server lifetimes per arm; the unit of repetition
+    seed: int = 1
+    burn_in_s: float = Field(ge=0)
+    warmup_s: float = Field(ge=0)
+    window_s: float = Field(gt=0)
+    drain_s: float = Field(ge=0)
+    timeout_s: float = Field(gt=0)  # of one request
+    lossless_prompts: int = Field(default=20, ge=0)
+
+    @property
+    def point_s(self) -> float:
+        """Longest time of one point, in seconds."""
+        return self.burn_in_s + self.warmup_s + self.window_s + self.drain_s
+
+    @model_validator(mode="after")
+    def _no_repeats(self) -> Self:
+        for name in ("arms", "loads"):
+            values = getattr(self, name)
+            if len(set(values)) != len(values):
+                raise ValueError(f"{name} names one thing twice: {values}")
+        if "baseline" not in self.arms:
+            raise ValueError("arms must contain 'baseline': every ratio is formed against it")
+        return self

@@ -1,0 +1,51 @@
+"""Where things are: the repository's folders and the cache of built model weights."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+_PACKAGE = Path(__file__).resolve().parent
+
+
+def repo_root() -> Path:
+    """Folder that holds ``params/`` and ``notebooks/`` (the checkout the package runs from).
+
+    ``KVTOP_ROOT`` overrides it when the package is installed elsewhere.
+    """
+    return Path(os.environ.get("KVTOP_ROOT") or _PACKAGE.parent)
+
+
+def params_dir() -> Path:
+    """Folder of arms, models, workloads, profiles and published evidence."""
+    return repo_root() / "params"
+
+
+def notebooks_dir() -> Path:
+    """Folder of the numbered notebooks."""
+    return repo_root() / "notebooks"
+
+
+def outputs_dir() -> Path:
+    """Folder of runs and rendered notes (``KVTOP_OUTPUTS`` overrides it)."""
+    return Path(os.environ.get("KVTOP_OUTPUTS") or repo_root() / "outputs")
+
+
+def runs_dir() -> Path:
+    """Folder of raw run records."""
+    return outputs_dir() / "runs"
+
+
+def cache_dir() -> Path:
+    """Folder of weights and kernels that are built, never committed (``KVTOP_CACHE``)."""
+    return Path(os.environ.get("KVTOP_CACHE") or repo_root() / ".cache" / "kvtop")
+
+
+def embedded_dir() -> Path:
+    """Folder of the committed models and traces (package data)."""
+    return _PACKAGE / "embedded"
+
+
+def plugin_site_dir() -> Path:
+    """Folder that goes onto ``PYTHONPATH`` of CPU servers: it holds the ``sgl_kernel`` stand-in."""
+    return _PACKAGE / "sglang_plugin" / "cpu_site"

@@ -1,0 +1,28 @@
+"""The words of the domain that are stored in records, each with one meaning."""
+
+from __future__ import annotations
+
+from typing import Final, Literal, get_args
+
+RequestStatus = Literal["ok", "http_error", "stream_error", "truncated", "timeout", "cancelled"]
+"""How one request ended; every request has exactly one."""
+
+PointStatus = Literal["ok", "failed", "aborted", "invalid"]
+"""How one point ended; only ``ok`` carries metrics, ``invalid`` means that an audit failed."""
+
+Phase = Literal["burn_in", "warmup", "window", "drain"]
+"""When a request was sent; only traffic of the window enters estimates."""
+
+DraftMethod = Literal["none", "mtp", "ngram"]
+"""Who proposes draft tokens: nobody, the model's MTP layer, or n-gram look-up."""
+
+REQUEST_STATUSES: Final[tuple[str, ...]] = get_args(RequestStatus)
+POINT_STATUSES: Final[tuple[str, ...]] = get_args(PointStatus)
+PHASES: Final[tuple[str, ...]] = get_args(Phase)
+
+SCHEMA: Final = 1
+"""Version of the record layout in a run folder."""
+
+
+class KvtopError(Exception):
+    """Something the user can mend; its text is one sentence that says what is wrong and what to do."""
