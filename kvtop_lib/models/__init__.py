@@ -1,0 +1,1 @@
+"""Embedded models: conversion of the trunk, training of draft layers."""
