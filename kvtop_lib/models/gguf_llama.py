@@ -120,7 +120,7 @@ class GgufLlama:
             yield hf_name(tensor.name), weight
 
     def tokenizer(self):
-        """Byte-level BPE `tokenizers.Tokenizer` ("smollm": digits stand alone, then GPT-2's split)."""
+        """Byte-level BPE tokenizer; "smollm" means: digits stand alone, then GPT-2's split."""
         from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
         pre = self.field("tokenizer.ggml.pre")
@@ -137,7 +137,7 @@ class GgufLlama:
         )
         tokenizer.decoder = decoders.ByteLevel()
         kinds = self.field("tokenizer.ggml.token_type")
-        special = [t for t, kind in zip(tokens, kinds) if kind == _CONTROL_TOKEN]
+        special = [t for t, kind in zip(tokens, kinds, strict=True) if kind == _CONTROL_TOKEN]
         tokenizer.add_special_tokens([AddedToken(t, special=True) for t in special])
         return tokenizer
 
