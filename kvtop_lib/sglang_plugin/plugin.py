@@ -1,0 +1,30 @@
+"""Entry point of the SGLang plug-in (group ``sglang.srt.plugins``, name ``kvtop``).
+
+SGLang calls `register` once in every process of a server, before the engine starts. Nothing of
+SGLang is changed on disk, and without ``KVTOP_SGLANG=1`` nothing is changed at all.
+"""
+
+import importlib
+import os
+
+ENABLE = "KVTOP_SGLANG"
+CPU_HOOKS = ("hooks_platform",)
+
+
+def register() -> None:
+    """Register the hooks that this process needs; none unless ``KVTOP_SGLANG=1``.
+
+    The CPU part stays out when a GPU serves: SGLang's own kernels are used there.
+    """
+    if os.environ.get(ENABLE) != "1":
+        return
+    if serves_on_cpu():
+        for name in CPU_HOOKS:
+            importlib.import_module(f"kvtop_lib.sglang_plugin.{name}").register()
+
+
+def serves_on_cpu() -> bool:
+    """Whether SGLang was told to serve on the CPU and sees no GPU that it would rather use."""
+    from sglang.srt.utils import is_cpu, is_cuda, is_hip
+
+    return is_cpu() and not (is_cuda() or is_hip())
