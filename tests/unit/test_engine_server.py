@@ -1,0 +1,146 @@
+"""A server never outlives its parent, and says in one sentence why it ended."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from kvtop_lib.engine.client import free_port
+from kvtop_lib.engine.command import Command
+from kvtop_lib.engine.deployment import changed_args, portable
+from kvtop_lib.engine.lossless import greedy_outputs
+from kvtop_lib.engine.server import Server
+from kvtop_lib.terms import KvtopError
+
+FAKE = str(Path(__file__).parent / "fake_server.py")
+PARENT = """
+import sys, time
+from pathlib import Path
+from test_engine_server import fake
+with fake(Path(sys.argv[1])) as server:
+    server.wait_ready(30)
+    print("ready", flush=True)
+    time.sleep(120)
+"""
+
+
+def fake(folder: Path, *flags: str) -> Server:
+    """A fake server below the real wrapper."""
+    port = free_port("127.0.0.1")
+    argv = (sys.executable, "-S", FAKE, str(port), str(folder / "pids"), *flags)
+    return Server(Command(args={}, argv=argv, env={}), port, folder, grace_s=0.5)
+
+
+def pids(folder: Path) -> list[int]:
+    """The fake server, its stubborn child and its orphaned grandchild, once all have started."""
+    for _ in range(200):
+        found = [int(x) for x in (folder / "pids").read_text().split()]
+        if len(found) == 3:
+            return found
+        time.sleep(0.05)
+    raise AssertionError(f"only {found} started")
+
+
+def living(numbers: list[int]) -> list[int]:
+    alive = []
+    for pid in numbers:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            continue
+        if state != "Z":
+            alive.append(pid)
+    return alive
+
+
+def assert_all_end(numbers: list[int], within_s: float = 15) -> None:
+    deadline = time.monotonic() + within_s
+    while living(numbers) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    left = living(numbers)
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert not left, f"{left} of {numbers} outlived the parent"
+
+
+def test_stop_ends_every_process(tmp_path):
+    with fake(tmp_path) as server:
+        server.wait_ready(30)
+        numbers = pids(tmp_path)
+        assert living(numbers) == numbers
+        assert server.startup_s > 0
+    assert not living(numbers)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_no_process_outlives_the_parent(tmp_path, number):
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT, str(tmp_path)],
+        cwd=Path(__file__).parent,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert parent.stdout.readline().strip() == "ready"
+    numbers = pids(tmp_path)
+    parent.send_signal(number)
+    parent.wait(30)
+    assert_all_end(numbers)
+
+
+def test_a_killed_wrapper_takes_the_server_along(tmp_path):
+    with fake(tmp_path) as server:
+        server.wait_ready(30)
+        numbers = pids(tmp_path)
+        os.kill(server.pid, signal.SIGKILL)
+        assert_all_end(numbers[:1])
+        for pid in living(numbers):  # adopted by nobody we own
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_a_server_that_ends_is_named_with_its_reason_and_leaves_nothing(tmp_path):
+    server = fake(tmp_path, "--die")
+    with pytest.raises(KvtopError, match="ended with code 1 .*ValueError: the flags do not fit"):
+        server.wait_ready(30)
+    assert_all_end(pids(tmp_path))
+
+
+def test_a_server_that_never_answers_is_given_up(tmp_path):
+    port = free_port("127.0.0.1")
+    argv = (sys.executable, "-c", "import time; print('loading', flush=True); time.sleep(60)")
+    with Server(Command(args={}, argv=argv, env={}), port, tmp_path, grace_s=0.5) as server:
+        time.sleep(0.3)
+        with pytest.raises(KvtopError, match="did not answer a request within 1 s: loading"):
+            server.wait_ready(1)
+
+
+def test_flush_waits_for_an_idle_server_and_info_hides_secrets(tmp_path):
+    with fake(tmp_path, "--busy", "2") as server:
+        server.wait_ready(30)
+        server.flush_cache()
+        assert server.resolved() == {"max_total_num_tokens": 1234, "dtype": "float16"}
+        assert server.memory_bytes() > 1_000_000
+        outputs = greedy_outputs(server.url, [[{"role": "user", "content": "a bb ccc"}]] * 9)
+    assert [o.ids for o in outputs] == [(1, 2, 3)] * 9
+    assert outputs[0].text == "1 2 3"
+
+
+def test_flush_gives_up_with_a_reason(tmp_path):
+    with fake(tmp_path, "--busy", "1000") as server:
+        server.wait_ready(30)
+        with pytest.raises(KvtopError, match="not flushed in 1 s: .*answered 400"):
+            server.flush_cache(timeout_s=1)
+
+
+def test_changed_args_and_portable_records(monkeypatch):
+    monkeypatch.setenv("KVTOP_ROOT", "/x/repo")
+    monkeypatch.setenv("KVTOP_CACHE", "/x/repo/.cache/kvtop")
+    resolved = {"speculative_num_draft_tokens": 2, "port": 9}
+    asked = {"speculative-num-draft-tokens": 4, "port": 9, "absent": 1}
+    assert changed_args(asked, resolved) == {"speculative-num-draft-tokens": {"asked": 4, "got": 2}}
+    record = {"a": ["/x/repo/.cache/kvtop/m", "/x/repo/params"], "b": 1}
+    assert portable(record) == {"a": ["<cache>/m", "<repo>/params"], "b": 1}
