@@ -1,0 +1,126 @@
+"""Checks of one point; a failed one makes it ``invalid``, with the reason in words.
+
+Each check gives ``{"ok": bool or None, "value", "expected", "reason"}``; None means that it
+could not be made (the server gave no counter), which is said and does not fail the point.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+LITTLE_SHARE, LITTLE_REQUESTS = 0.05, 1.0
+PAGE_TOKENS = 1  # SGLang's page on the CPU; the caller gives the server's where it differs
+PREFIX_MISSES = 0.01  # share of turns whose cached tokens may lie outside their bounds
+LAG_SHARE = 0.25  # event-loop lag p99 / median gap between arrivals of a stream
+MIN_REQUESTS = 5
+TREND_BINS, TREND_SHARE, TREND_P = 10, 0.10, 0.01
+
+
+def _audit(ok: bool | None, value, expected, reason: str = "") -> dict:
+    return {"ok": ok, "value": value, "expected": expected, "reason": "" if ok else reason}
+
+
+def token_counts(requests: pd.DataFrame) -> dict:
+    """Every chunk with text carried the server's cumulative token count."""
+    n = int(requests["uncounted_chunks"].sum())
+    reason = f"{n} chunks came without a token count (continuous usage): tokens are not known"
+    return _audit(n == 0, n, 0, reason)
+
+
+def tokens(requests: pd.DataFrame, counters: dict, max_output_tokens: int) -> dict:
+    """Token conservation: the client's output tokens are the server's, over the whole point.
+
+    The server books a request when it ends, so without failures both sums are equal. A request
+    that did not end ok may have been booked with what the client saw, with more (up to its
+    limit), or not at all yet.
+    """
+    name = "generation_tokens_total"
+    before, after = (counters.get(k, {}).get(name) for k in ("before", "after"))
+    if after is None:
+        return _audit(None, None, None, f"the server has no {name} counter (--enable-metrics)")
+    server, ok = after - (before or 0.0), requests["status"] == "ok"
+    low = int(requests.loc[ok, "output_tokens"].sum())
+    high = low + int((~ok).sum()) * max_output_tokens
+    seen = int(requests["output_tokens"].sum())
+    reason = f"the client saw {seen} output tokens, the server counted {server:.0f}"
+    return _audit(low <= server <= high, server, [low, high], reason)
+
+
+def little(occupancy: dict) -> dict:
+    """Little's law: the server's mean of running + queued is the client's mean in flight."""
+    if occupancy["active_source"] != "server":
+        return _audit(None, None, None, "no scrapes of running and queued requests")
+    server = occupancy["active_mean"] + occupancy["queued_mean"]
+    client = occupancy["in_flight_mean"]
+    slack = max(LITTLE_SHARE * client, LITTLE_REQUESTS)
+    reason = (
+        f"the server had {server:.1f} requests running or queued, the client {client:.1f} in "
+        f"flight, more than {slack:.1f} apart"
+    )
+    return _audit(abs(server - client) <= slack, server, [client - slack, client + slack], reason)
+
+
+def prefix_hits(requests: pd.DataFrame, page_tokens: int = PAGE_TOKENS) -> dict:
+    """Cached tokens of turn k > 0 lie between the prior prompt and prior prompt plus output.
+
+    Within a page and a token, for turns whose prior turn ended ok. ``value`` is the share
+    outside, at most 1 % of the turns may be.
+    """
+    r = requests[requests["status"] == "ok"]
+    prior = r[["session", "lane", "turn", "prompt_tokens", "output_tokens"]].assign(
+        turn=lambda d: d["turn"] + 1
+    )
+    pairs = r.merge(prior, on=["session", "lane", "turn"], suffixes=("", "_prior"))
+    pairs = pairs.dropna(subset=["cached_tokens", "prompt_tokens_prior"])
+    if pairs.empty:
+        text = "no turn with cached tokens to check (--enable-cache-report)"
+        return _audit(None, None, None, text)
+    slack = page_tokens + 1
+    low = pairs["prompt_tokens_prior"] - slack
+    high = pairs["prompt_tokens_prior"] + pairs["output_tokens_prior"] + slack
+    out = ~pairs["cached_tokens"].between(low, high)
+    reason = f"{out.sum()} of {len(pairs)} turns hit less or more of the prefix cache than expected"
+    return _audit(bool(out.mean() <= PREFIX_MISSES), float(out.mean()), [0, PREFIX_MISSES], reason)
+
+
+def client_lag(client: dict, chunk_gap_p50_s: float | None) -> dict:
+    """The client was not the bottleneck: its loop's lag p99 against a stream's median gap."""
+    lag = client.get("loop_lag_p99_s")
+    if lag is None or chunk_gap_p50_s is None or math.isinf(chunk_gap_p50_s):
+        return _audit(None, None, None, "no gaps between chunks to compare the client's lag with")
+    limit = LAG_SHARE * chunk_gap_p50_s
+    reason = (
+        f"the client woke {1e3 * lag:.1f} ms late (p99), more than {LAG_SHARE:.0%} of the median "
+        f"gap of {1e3 * chunk_gap_p50_s:.1f} ms between chunks"
+    )
+    return _audit(lag <= limit, lag, [0, limit], reason)
+
+
+def enough_requests(requests: pd.DataFrame, c: int, w0_s: float, w1_s: float) -> dict:
+    """The window is long enough: at least 5 requests, and one per lane, ended in it."""
+    ended = requests["end_s"].between(w0_s, w1_s, inclusive="left") & (requests["status"] == "ok")
+    n, need = int(ended.sum()), max(MIN_REQUESTS, c)
+    return _audit(
+        n >= need, n, need, f"only {n} requests ended in the window, {need} are needed: lengthen it"
+    )
+
+
+def steady(arrived: pd.DataFrame, w0_s: float, w1_s: float) -> dict:
+    """No trend between the halves of the window beyond noise.
+
+    Output rate in ten bins; the halves may differ by 10 %, or by what a two-sided t test on
+    five against five bins does not tell from noise at p = 0.01.
+    """
+    edges = np.linspace(w0_s, w1_s, TREND_BINS + 1)
+    rate, _ = np.histogram(arrived["recv_s"], edges, weights=arrived["gain"])
+    first, second = rate[: TREND_BINS // 2], rate[TREND_BINS // 2 :]
+    if not rate.any():
+        return _audit(None, None, None, "no tokens in the window")
+    change = float((second.mean() - first.mean()) / rate.mean())
+    noisy = rate.std() == 0 or stats.ttest_ind(first, second).pvalue > TREND_P
+    reason = f"output changed by {change:+.0%} from the window's first half to its second"
+    return _audit(bool(abs(change) <= TREND_SHARE or noisy), change, TREND_SHARE, reason)

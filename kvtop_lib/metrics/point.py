@@ -1,0 +1,162 @@
+"""A point's metrics and checks, derived from its raw records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import pandas as pd
+
+from kvtop_lib.metrics import audits
+from kvtop_lib.metrics.drafts import acceptance
+from kvtop_lib.metrics.latency import arrivals, gaps, latencies, per_request
+from kvtop_lib.metrics.throughput import goodput, occupancy, window_tokens
+from kvtop_lib.store import read_json, write_json
+from kvtop_lib.terms import REQUEST_STATUSES
+
+LABELS = ("schema", "run", "arm", "block", "workload", "load", "c", "attempt", "seed", "key")
+
+
+@dataclass(frozen=True)
+class Recording:
+    """Raw records of a point.
+
+    ``facts`` is ``recording.json``; the tables are ``requests.parquet``, ``chunks.parquet`` and
+    ``scrapes.parquet`` (columns: `kvtop_lib.replay.record`, `kvtop_lib.replay.scrape`).
+    """
+
+    facts: dict
+    requests: pd.DataFrame
+    chunks: pd.DataFrame
+    scrapes: pd.DataFrame
+
+    @classmethod
+    def read(cls, folder: Path) -> Recording:
+        """Read a point's folder."""
+        tables = (
+            pd.read_parquet(folder / f"{t}.parquet") for t in ("requests", "chunks", "scrapes")
+        )
+        return cls(read_json(folder / "recording.json"), *tables)
+
+    @property
+    def edges(self) -> tuple[float, float]:
+        """``(w0, w1)`` on the run's clock, in seconds."""
+        return self.facts["window"]["w0_s"], self.facts["window"]["w1_s"]
+
+    @property
+    def window_s(self) -> float:
+        """Length of the window."""
+        w0, w1 = self.edges
+        return w1 - w0
+
+    @cached_property
+    def arrived(self) -> pd.DataFrame:
+        """Arrivals (`kvtop_lib.metrics.latency.arrivals`)."""
+        return arrivals(self.chunks)
+
+    @cached_property
+    def window(self) -> pd.DataFrame:
+        """Requests sent in the window, with their latencies."""
+        rows = per_request(self.requests, self.arrived)
+        return rows[rows["phase"] == "window"]
+
+    @cached_property
+    def occupancy(self) -> dict:
+        """In flight, decoding, running, queued, KV use."""
+        return occupancy(self.requests, self.scrapes, *self.edges)
+
+
+def metrics(rec: Recording, targets: dict[str, float] | None = None) -> dict:
+    """Every client-side metric of a point (`kvtop_lib.metrics.METRICS` has the formulas)."""
+    n, matched = window_tokens(rec.arrived, *rec.edges), rec.window["matches_recorded"].dropna()
+    return {
+        "window_s": rec.window_s,
+        "output_tok_s": n / rec.window_s,
+        **latencies(rec.window),
+        **gaps(rec.arrived, *rec.edges),
+        "requests_window": len(rec.window),
+        "output_tokens_window": n,
+        **rec.occupancy,
+        **acceptance(rec.window),
+        "matches_recorded": float(matched.astype(bool).mean()) if len(matched) else None,
+        **({"goodput": goodput(rec.window, targets, rec.window_s)} if targets else {}),
+    }
+
+
+def check(rec: Recording, page_tokens: int = audits.PAGE_TOKENS) -> dict[str, dict]:
+    """Every check of a point by name."""
+    facts, edges = rec.facts, rec.edges
+    gap_p50_s = gaps(rec.arrived, *edges)["chunk_gap_s"]["p50"]
+    limit = max(
+        facts["plan"]["max_output_tokens"], int(rec.requests["expected_output_tokens"].max() or 0)
+    )
+    return {
+        "token_counts": audits.token_counts(rec.requests),
+        "tokens": audits.tokens(rec.requests, facts["counters"], limit),
+        "little": audits.little(rec.occupancy),
+        "prefix_hits": audits.prefix_hits(rec.requests, page_tokens),
+        "client_lag": audits.client_lag(facts["client"], gap_p50_s),
+        "enough_requests": audits.enough_requests(rec.requests, facts["c"], *edges),
+        "steady": audits.steady(rec.arrived, *edges),
+    }
+
+
+def derive(
+    folder: Path,
+    *,
+    page_tokens: int = audits.PAGE_TOKENS,
+    targets: dict[str, float] | None = None,
+) -> dict:
+    """Status, metrics and checks of a recorded point; also written to its ``point.json``.
+
+    Parameters
+    ----------
+    folder
+        Folder that `kvtop_lib.replay.run_point` has written.
+    page_tokens
+        Page of the server's prefix cache, for the prefix check.
+    targets
+        Latency limits in seconds for goodput (``ttft_s``, ``tpot_s``, ``e2e_s``).
+
+    Returns
+    -------
+    dict
+        The line for ``results.jsonl``. Only a point with status ``ok`` carries metrics; all
+        carry counts, checks and client health.
+    """
+    rec = Recording.read(Path(folder))
+    checks = check(rec, page_tokens) if len(rec.requests) else {}
+    status, reason = _status(rec, checks)
+    point = {k: rec.facts.get(k) for k in LABELS} | {
+        "status": status,
+        "reason": reason,
+        "started_utc": rec.facts["started_utc"],
+        "counts": _counts(rec.window),
+        "counts_all": _counts(rec.requests),
+        **(metrics(rec, targets) if status == "ok" else {}),
+        "audits": checks,
+        "client": rec.facts["client"],
+        "sessions": rec.facts["sessions"],
+    }
+    write_json(Path(folder) / "point.json", point)
+    return point
+
+
+def _counts(requests: pd.DataFrame) -> dict[str, int]:
+    found = requests["status"].value_counts()
+    return {s: int(found.get(s, 0)) for s in REQUEST_STATUSES}
+
+
+def _status(rec: Recording, checks: dict[str, dict]) -> tuple[str, str]:
+    outcome, reason = rec.facts["outcome"], rec.facts["reason"]
+    if outcome in ("failed", "aborted"):
+        return outcome, reason
+    if outcome == "exhausted":
+        return "invalid", reason
+    if not (rec.window["status"] == "ok").any():
+        errors = rec.requests["error"].dropna()
+        last = f"; the last error: {errors.iloc[-1]}" if len(errors) else ""
+        return "failed", f"no request that was sent in the window ended ok{last}"
+    reasons = [a["reason"] for a in checks.values() if a["ok"] is False]
+    return ("invalid", "; ".join(reasons)) if reasons else ("ok", "")

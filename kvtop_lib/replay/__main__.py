@@ -1,0 +1,82 @@
+"""``python -m kvtop_lib.replay``: one closed-loop point from the command line."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from kvtop_lib.metrics import derive
+from kvtop_lib.replay import Plan, SessionPool, flush, run_point
+from kvtop_lib.terms import KvtopError
+from kvtop_lib.trace import load_trace
+
+
+def _parser() -> argparse.ArgumentParser:
+    p = argparse.ArgumentParser(prog="python -m kvtop_lib.replay", description=__doc__)
+    p.add_argument("--url", required=True, help="server, http://host:port")
+    p.add_argument("--model", required=True, help="model name in the requests")
+    p.add_argument("--trace", default="builtin:agent", help="session file or builtin:agent")
+    p.add_argument("--concurrency", type=int, required=True, help="lanes of the closed loop")
+    for name, value, text in (
+        ("burn-in", 5, "start of traffic, not representative"),
+        ("warmup", 10, "representative, not measured"),
+        ("window", 60, "measured"),
+        ("drain", 30, "longest wait for the last requests"),
+        ("timeout", 60, "longest silence of one request"),
+        ("stagger", 1, "lanes start spread over this time"),
+    ):
+        p.add_argument(f"--{name}", type=float, default=value, help=f"seconds: {text}")
+    p.add_argument("--seed", type=int, default=1)
+    p.add_argument("--output", choices=("natural", "recorded"), default="natural")
+    p.add_argument("--max-output-tokens", type=int, default=128)
+    p.add_argument("--think-factor", type=float, default=0.0, help="recorded think time times this")
+    p.add_argument("--no-flush", action="store_true", help="leave the server's caches warm")
+    p.add_argument("--out", type=Path, required=True, help="folder of the records")
+    return p
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Replay one point; 0 when its status is ``ok``, 1 otherwise, 130 after an interrupt."""
+    a = _parser().parse_args(argv)
+    try:
+        plan = Plan(
+            a.burn_in, a.warmup, a.window, a.drain, a.timeout, a.stagger, a.think_factor, a.output,
+            a.max_output_tokens,
+        )  # fmt: skip
+        pool = SessionPool(load_trace(a.trace).sessions, [a.concurrency], a.seed)
+        if not a.no_flush:
+            flush(a.url)
+        labels = {"run": a.out.name, "arm": a.model, "block": 1, "workload": a.trace, "attempt": 1}
+        code = 0
+        try:
+            run_point(
+                a.url, a.model, pool.slice(a.concurrency), a.concurrency, plan, a.seed, a.out,
+                labels=labels,
+            )  # fmt: skip
+        except KeyboardInterrupt:
+            code = 130
+        point = derive(a.out)
+    except KvtopError as e:
+        print(f"error: {e}", file=sys.stderr)
+        return 1
+    print(summary(point))
+    return code or int(point["status"] != "ok")
+
+
+def summary(point: dict) -> str:
+    """The point in one line."""
+    head = f"{point['load']}: {point['status']}"
+    if point["status"] != "ok":
+        return f"{head}: {point['reason']}"
+    accept = f", acceptance length {point['accept_len']:.2f}" if point["accept_len"] else ""
+    failed = sum(point["counts"].values()) - point["counts"]["ok"]
+    return (
+        f"{head}, {point['output_tok_s']:.1f} tok/s, TTFT p50 {point['ttft_s']['p50']:.3f} s, "
+        f"TPOT p50 {1e3 * point['tpot_s']['p50']:.1f} ms{accept}, "
+        f"{point['counts']['ok']} requests ok, {failed} not"
+    )
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,36 @@
+"""Was the client the bottleneck? Lag of its event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from kvtop_lib.replay.request import clock
+
+PERIOD_S = 0.02
+
+
+@dataclass
+class LoopLag:
+    """How late the event loop wakes, sampled every 20 ms: a bound on how late bytes are stamped."""
+
+    samples: list[tuple[float, float]] = field(default_factory=list)  # (time, lag), seconds
+
+    async def watch(self) -> None:
+        """Sample until cancelled."""
+        while True:
+            due = clock() + PERIOD_S
+            await asyncio.sleep(PERIOD_S)
+            now = clock()
+            self.samples.append((now, max(0.0, now - due)))
+
+    def summary(self, w0_s: float, w1_s: float) -> dict[str, float | None]:
+        """p50, p99 and maximum of the lag in the window, in seconds; None without a sample."""
+        lag = [x for t, x in self.samples if w0_s <= t < w1_s]
+        names = ("loop_lag_p50_s", "loop_lag_p99_s", "loop_lag_max_s")
+        if not lag:
+            return dict.fromkeys(names)
+        values = np.percentile(lag, [50, 99, 100])
+        return {k: float(v) for k, v in zip(names, values, strict=True)}

@@ -1,0 +1,104 @@
+"""The traffic of one point inside an event loop: drive the lanes, drain, write what was seen."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kvtop_lib.replay import record, scrape
+from kvtop_lib.replay.health import LoopLag
+from kvtop_lib.replay.lanes import Traffic, lane_starts, play
+from kvtop_lib.replay.plan import Plan
+from kvtop_lib.replay.pool import SessionSlice
+from kvtop_lib.replay.progress import Progress
+from kvtop_lib.replay.request import clock, session
+from kvtop_lib.store import write_json
+from kvtop_lib.terms import SCHEMA
+
+GIVE_UP_AFTER = 10
+"""A point ends as ``failed`` when this many requests (or 2 c) have ended and none was ok."""
+
+
+@dataclass
+class Job:
+    """One point that is being replayed; parameters as in `kvtop_lib.replay.run_point`."""
+
+    url: str
+    model: str
+    sessions: SessionSlice
+    c: int
+    plan: Plan
+    seed: int
+    out_dir: Path
+    labels: dict
+    scrape_s: float
+    progress: Progress
+    traffic: Traffic | None = field(default=None, init=False)
+    loop: asyncio.AbstractEventLoop | None = field(default=None, init=False)
+
+    async def run(self) -> None:
+        """Replay and write; returns when all files of the point are there."""
+        self.loop = asyncio.get_running_loop()
+        async with session(self.plan.timeout_s) as client:
+            before = await scrape.counters(client, self.url)
+            t = self.traffic = Traffic(
+                client, f"{self.url}/v1/chat/completions", self.model, self.plan, clock()
+            )
+            t.on_end = self._ended
+            lag, scraper = LoopLag(), scrape.Scraper(client, self.url, self.scrape_s)
+            watches = (lag.watch(), scraper.watch(), self.progress.watch(t))
+            watchers = [asyncio.create_task(w) for w in watches]
+            try:
+                await self._drive(t)
+            finally:
+                for w in watchers:
+                    w.cancel()
+                await asyncio.gather(*watchers, return_exceptions=True)
+            drained_s = clock()
+            after = await scrape.counters(client, self.url)
+        record.write(t.records, self.out_dir)
+        scraper.write(self.out_dir)
+        write_json(self.out_dir / "recording.json", self._facts(t, lag, drained_s, before, after))
+
+    async def _drive(self, t: Traffic) -> None:
+        lanes = [
+            asyncio.create_task(play(t, i, after_s, self.sessions))
+            for i, after_s in enumerate(lane_starts(self.c, self.plan, self.seed))
+        ]
+        await t.rest(self.plan.w1_s)
+        # drain: nothing new is sent; what is in flight may end, for a limited time
+        patience_s = self.plan.drain_s if t.outcome == "complete" else 0.0
+        _, late = await asyncio.wait(lanes, timeout=patience_s)
+        for task in late:
+            task.cancel()
+        for result in await asyncio.gather(*lanes, return_exceptions=True):
+            if isinstance(result, Exception):
+                raise result
+
+    def _ended(self, ended: record.Record) -> None:
+        self.progress.ended(ended)
+        t = self.traffic
+        if not ended.ok and len(t.records) >= max(GIVE_UP_AFTER, 2 * self.c):
+            if not any(r.ok for r in t.records):
+                t.halt("failed", f"no request succeeded; the last error: {ended.reply.error}")
+
+    def _facts(self, t: Traffic, lag: LoopLag, drained_s: float, before: dict, after: dict) -> dict:
+        offset_s = time.time() - clock()
+        w0_s, w1_s = t.start_s + self.plan.w0_s, t.start_s + self.plan.w1_s
+        started = dt.datetime.fromtimestamp(t.start_s + offset_s, dt.UTC)
+        return {
+            "schema": SCHEMA,
+            **self.labels,
+            "started_utc": started.isoformat(timespec="seconds"),
+            "outcome": t.outcome,
+            "reason": t.reason,
+            "plan": self.plan.as_dict(),
+            "clock": {"start_s": t.start_s, "wall_offset_s": offset_s},
+            "window": {"w0_s": w0_s, "w1_s": w1_s, "drained_s": drained_s},
+            "sessions": {"given": len(self.sessions), "used": self.sessions.taken},
+            "counters": {"before": before, "after": after},
+            "client": lag.summary(w0_s, w1_s),
+        }

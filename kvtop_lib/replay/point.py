@@ -1,0 +1,110 @@
+"""Replaying one point: traffic, clocks and counters, recorded as they were.
+
+What is written here is raw: metrics and checks are derived from it by `kvtop_lib.metrics`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from pathlib import Path
+
+from kvtop_lib.replay.job import Job
+from kvtop_lib.replay.plan import Plan
+from kvtop_lib.replay.pool import SessionSlice
+from kvtop_lib.replay.progress import Progress
+from kvtop_lib.terms import KvtopError
+
+
+def run_point(
+    url: str,
+    model: str,
+    sessions: SessionSlice,
+    c: int,
+    plan: Plan,
+    seed: int,
+    out_dir: Path,
+    *,
+    labels: dict | None = None,
+    scrape_s: float = 1.0,
+    progress: str = "auto",
+) -> Path:
+    """Replay one closed-loop point and write its raw records.
+
+    Flushing the server's caches before is the caller's part (`kvtop_lib.replay.flush`).
+
+    Parameters
+    ----------
+    url, model
+        Server (``http://host:port``) and the model name that requests carry.
+    sessions
+        Slice of a `SessionPool` that no other point has used.
+    c
+        Lanes.
+    plan, seed
+        Phases and pace; the seed decides the lanes' stagger.
+    out_dir
+        Folder of the point; made when missing.
+    labels
+        Keys that identify the point in the records (run, arm, block, workload, attempt, key).
+    scrape_s
+        Period of reading ``/metrics``, in seconds.
+    progress
+        ``auto``, ``live``, ``plain`` or ``off``.
+
+    Returns
+    -------
+    Path
+        ``out_dir``, with ``requests.parquet``, ``chunks.parquet``, ``scrapes.parquet`` and
+        ``recording.json`` (clock, window, outcome, counters before and after, client health).
+
+    Raises
+    ------
+    KvtopError
+        When the slice has been played before or there is already a recording.
+    KeyboardInterrupt
+        After an interrupt, once what had been recorded is written with outcome ``aborted``.
+    """
+    out_dir = Path(out_dir)
+    if sessions.taken:
+        raise KvtopError(
+            f"{sessions.taken} sessions of load c{sessions.load} were played before, so their "
+            "prompts may be cached; make a new SessionPool for a new block"
+        )
+    if (out_dir / "recording.json").exists():
+        raise KvtopError(f"{out_dir} already holds a recording; a retry is a new attempt")
+    out_dir.mkdir(parents=True, exist_ok=True)
+    labels = {**(labels or {}), "load": f"c{c}", "c": c, "seed": seed}
+    shown = Progress(f"{labels.get('arm', model)} c{c}", progress)
+    _on_thread(
+        Job(url.rstrip("/"), model, sessions, c, plan, seed, out_dir, labels, scrape_s, shown)
+    )
+    return out_dir
+
+
+def _on_thread(job: Job) -> None:
+    """Run a job on a thread of its own: a notebook's kernel already runs a loop on this one."""
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            asyncio.run(job.run())
+        except BaseException as e:  # noqa: BLE001 - raised again by the caller's thread
+            errors.append(e)
+
+    thread = threading.Thread(target=work, name="kvtop-replay")
+    thread.start()
+    interrupted = False
+    while thread.is_alive():
+        try:
+            thread.join()
+        except KeyboardInterrupt:
+            interrupted = True
+            if job.loop and job.traffic:
+                with contextlib.suppress(RuntimeError):  # the loop has closed: all is written
+                    job.loop.call_soon_threadsafe(job.traffic.halt, "aborted", "interrupted")
+    if errors:
+        raise errors[0]
+    if interrupted:
+        raise KeyboardInterrupt
