@@ -1,1 +1,1 @@
-"""The part of KVTop that runs inside SGLang's processes; the rest of the package never imports it."""
+"""The part of KVTop that runs in SGLang's processes; the rest never imports it."""

@@ -4,7 +4,6 @@ import os
 import sys
 
 import torch
-
 from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
 CPU_BACKEND = "intel_amx"  # the one CPU attention back end of SGLang that can draft

@@ -147,8 +147,13 @@ def extend_attention_cpu(
             visible[:, length - tokens :] = own
             seen += tokens * tokens
         output[start : start + tokens] = attend(
-            query[start : start + tokens], k_buffer, v_buffer, req_to_token[row, :length],
-            visible, sm_scale, logit_cap,
+            query[start : start + tokens],
+            k_buffer,
+            v_buffer,
+            req_to_token[row, :length],
+            visible,
+            sm_scale,
+            logit_cap,
         )
 
 
