@@ -143,6 +143,20 @@ def derive(
     return point
 
 
+def summary(point: dict) -> str:
+    """A derived point in one line, for people."""
+    head = f"{point['load']}: {point['status']}"
+    if point["status"] != "ok":
+        return f"{head}: {point['reason']}"
+    accept = f", acceptance length {point['accept_len']:.2f}" if point["accept_len"] else ""
+    failed = sum(point["counts"].values()) - point["counts"]["ok"]
+    return (
+        f"{head}, {point['output_tok_s']:.1f} tok/s, TTFT p50 {point['ttft_s']['p50']:.3f} s, "
+        f"TPOT p50 {1e3 * point['tpot_s']['p50']:.1f} ms{accept}, "
+        f"{point['counts']['ok']} requests ok, {failed} not"
+    )
+
+
 def _counts(requests: pd.DataFrame) -> dict[str, int]:
     found = requests["status"].value_counts()
     return {s: int(found.get(s, 0)) for s in REQUEST_STATUSES}

@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from kvtop_lib.metrics import derive
+from kvtop_lib.metrics import derive, summary
 from kvtop_lib.replay import Plan, SessionPool, flush, run_point
 from kvtop_lib.terms import KvtopError
 from kvtop_lib.trace import load_trace
@@ -62,20 +62,6 @@ def main(argv: list[str] | None = None) -> int:
         return 1
     print(summary(point))
     return code or int(point["status"] != "ok")
-
-
-def summary(point: dict) -> str:
-    """The point in one line."""
-    head = f"{point['load']}: {point['status']}"
-    if point["status"] != "ok":
-        return f"{head}: {point['reason']}"
-    accept = f", acceptance length {point['accept_len']:.2f}" if point["accept_len"] else ""
-    failed = sum(point["counts"].values()) - point["counts"]["ok"]
-    return (
-        f"{head}, {point['output_tok_s']:.1f} tok/s, TTFT p50 {point['ttft_s']['p50']:.3f} s, "
-        f"TPOT p50 {1e3 * point['tpot_s']['p50']:.1f} ms{accept}, "
-        f"{point['counts']['ok']} requests ok, {failed} not"
-    )
 
 
 if __name__ == "__main__":
