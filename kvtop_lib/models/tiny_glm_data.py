@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from kvtop_lib.terms import KvtopError
 
-PACKAGES = (  # permissive licences (BSD, MIT, Apache-2.0), all pinned in requirements/
+PACKAGES = (  # permissive licences (BSD, MIT, Apache-2.0), all pinned in the CPU lock file
     "aiohttp", "altair", "click", "fastapi", "httpx", "jinja2", "jupyter_client",
     "jupyter_server", "nbconvert", "nbformat", "numpy", "pandas", "papermill", "pydantic",
     "requests", "rich", "sglang", "starlette", "traitlets", "transformers", "typer", "uvicorn",
@@ -52,7 +52,7 @@ def package_files(package: str, seed: int) -> list[tuple[str, str]]:
         dist = metadata.distribution(package)
     except metadata.PackageNotFoundError as error:
         raise KvtopError(
-            f"The corpus of tiny-glm needs the package {package}: install requirements/."
+            f"The corpus of tiny-glm needs the package {package}: install the CPU lock file."
         ) from error
     names = sorted(str(f) for f in dist.files or () if f.suffix == ".py" and "tests" not in f.parts)
     random.Random(f"{seed}:{package}").shuffle(names)

@@ -32,7 +32,7 @@ class TinyGlmConfig:
     n_routed_experts: int = 4
     num_experts_per_tok: int = 2
     n_shared_experts: int = 1
-    max_position_embeddings: int = 8192
+    max_position_embeddings: int = 4096
 
     @property
     def rotary_dim(self) -> int:
@@ -173,7 +173,7 @@ class TinyGlm(nn.Module):
         self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(depth))
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.nextn = NextN(config)
-        self.cos, self.sin = rotary_tables(config, 2048)
+        self.cos, self.sin = rotary_tables(config, config.max_position_embeddings)
 
     def hidden(self, tokens: Tensor) -> Tensor:
         """Trunk states after the final norm, (batch, length, hidden), of (batch, length) tokens."""
