@@ -20,6 +20,7 @@ _ALL: ServerArgs = {
     "enable-metrics": True,
     "enable-cache-report": True,
     "random-seed": 1,
+    "decode-log-interval": 10,  # gauges refresh every so many iterations
 }
 _CPU: ServerArgs = {
     "device": "cpu",
