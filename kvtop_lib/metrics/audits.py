@@ -121,6 +121,9 @@ def steady(arrived: pd.DataFrame, w0_s: float, w1_s: float) -> dict:
     if not rate.any():
         return _audit(None, None, None, "no tokens in the window")
     change = float((second.mean() - first.mean()) / rate.mean())
-    noisy = rate.std() == 0 or stats.ttest_ind(first, second).pvalue > TREND_P
+    moments = [m for half in (first, second) for m in (half.mean(), half.std(ddof=1), len(half))]
+    noisy = first.std() + second.std() > 0 and (
+        stats.ttest_ind_from_stats(*moments).pvalue > TREND_P
+    )
     reason = f"output changed by {change:+.0%} from the window's first half to its second"
     return _audit(bool(abs(change) <= TREND_SHARE or noisy), change, TREND_SHARE, reason)

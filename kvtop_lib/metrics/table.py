@@ -63,7 +63,7 @@ METRICS: tuple[Metric, ...] = (
         "decision", _CLIENT,
     ),
     Metric(
-        "counts", "requests by status", "requests sent in the window, by how they ended", "requests",
+        "counts", "requests by status", "requests sent in the window by how they ended", "requests",
         "beside every rate that failures could distort", "client",
     ),
     Metric(

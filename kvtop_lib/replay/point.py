@@ -86,19 +86,21 @@ def run_point(
 def _on_thread(job: Job) -> None:
     """Run a job on a thread of its own: a notebook's kernel already runs a loop on this one."""
     errors: list[BaseException] = []
+    done = threading.Event()  # join() forgets a running thread when it is interrupted
 
     def work() -> None:
         try:
             asyncio.run(job.run())
         except BaseException as e:  # noqa: BLE001 - raised again by the caller's thread
             errors.append(e)
+        finally:
+            done.set()
 
-    thread = threading.Thread(target=work, name="kvtop-replay")
-    thread.start()
+    threading.Thread(target=work, name="kvtop-replay").start()
     interrupted = False
-    while thread.is_alive():
+    while not done.is_set():
         try:
-            thread.join()
+            done.wait()
         except KeyboardInterrupt:
             interrupted = True
             if job.loop and job.traffic:

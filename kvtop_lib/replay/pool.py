@@ -95,7 +95,9 @@ class SessionPool:
     def _check(self, total: float, weight: Mapping[int, float], n: int) -> None:
         for c, part in self._slices.items():
             if len(part) < c:
-                need = math.ceil(max(c * total / w for c, w in weight.items()))
+                need = math.ceil(
+                    max((c + 1) * total / w for c, w in weight.items())
+                )  # + 1: rounding
                 raise KvtopError(
                     f"load c{c} gets {len(part)} of the trace's {n} sessions, but its lanes need "
                     f"at least one each; give at least {need} sessions or fewer loads"

@@ -31,7 +31,7 @@ COUNTERS = {
 COLUMNS = (*GAUGES.values(), *COUNTERS.values())
 SCHEMA = pa.schema([("t_s", pa.float64()), *((c, pa.float64()) for c in COLUMNS)])
 _WANTED = tuple(name.encode() for name in (*GAUGES, *COUNTERS))
-_SETTLE_S = 0.25
+_SETTLE_S = 0.1
 
 
 def read(page: bytes) -> dict[str, float]:

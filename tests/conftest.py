@@ -1,0 +1,1 @@
+"""Its place makes helpers in this folder (``scripted_server``) importable from every test."""

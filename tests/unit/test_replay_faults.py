@@ -1,0 +1,99 @@
+"""Every fault a server can show, played by the scripted server, ends in its own status."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from replay_help import PLAN, play_point, sessions
+from scripted_server import Play, ScriptedServer
+
+from kvtop_lib.metrics import derive
+
+GOOD = Play()
+SHORT = dataclasses.replace(PLAN, window_s=0.3)
+
+
+def _alternating(bad: Play):
+    """Every second request is answered well, so that a point with faults stays a point."""
+    return lambda body, n: bad if n % 2 else GOOD
+
+
+@pytest.mark.parametrize(
+    ("bad", "status", "words", "tokens"),
+    [
+        (Play(bundles=(2, 3, 4), fault="error_event"), "stream_error", "scripted fault", 2),
+        (Play(bundles=(2, 3, 4), fault="garbage"), "stream_error", "not JSON", 2),
+        (Play(bundles=(2, 3, 4), fault="cut", fault_after=2), "truncated", "the stream was cut", 5),
+        (Play(bundles=(2, 3), fault="no_done"), "truncated", "end mark", 5),
+        (Play(bundles=(2, 3), fault="no_finish"), "truncated", "final chunk", 5),
+        (Play(status=400), "http_error", "HTTP 400", 0),
+        (Play(status=503), "http_error", "HTTP 503", 0),
+    ],
+)
+def test_a_fault_has_its_status_and_keeps_its_tokens(tmp_path, bad, status, words, tokens):
+    with ScriptedServer(_alternating(bad)) as server:
+        requests, chunks, facts = play_point(server, tmp_path, plan=SHORT)
+    assert facts["outcome"] == "complete"
+    assert len(requests) == len(server.bodies)  # nothing is dropped
+    good, faulty = requests[requests.request % 2 == 0], requests[requests.request % 2 == 1]
+    assert set(good.status) == {"ok"} and set(good.output_tokens) == {8}
+    assert set(faulty.status) == {status} and set(faulty.output_tokens) == {tokens}
+    assert faulty.error.str.contains(words, regex=False).all()
+    last = chunks.groupby("request")["tokens_total"].max()
+    assert set(last.loc[last.index % 2 == 0]) == {8}
+    point = derive(tmp_path)
+    assert point["counts_all"]["ok"] == len(good)
+    assert point["counts_all"][status] == len(faulty)
+
+
+def test_a_stall_is_a_timeout_before_and_after_the_first_token(tmp_path):
+    plays = [Play(first_s=30), Play(bundles=(2, 3), fault="hang"), GOOD]
+    plan = dataclasses.replace(PLAN, window_s=2.5, timeout_s=0.4)
+    with ScriptedServer(lambda body, n: plays[min(n, 2)]) as server:
+        requests, _, _ = play_point(server, tmp_path, plan=plan)
+    first, second = requests.iloc[0], requests.iloc[1]
+    assert (first.status, second.status) == ("timeout", "timeout")
+    assert (first.output_tokens, second.output_tokens) == (0, 2)
+    assert "no answer" in first.error and "stalled" in second.error
+    assert 0.4 <= first.end_s - first.sent_s < 2
+    assert set(requests.status[2:]) == {"ok"}
+
+
+def test_a_refused_connection_fails_the_point_and_does_not_eat_the_trace(tmp_path):
+    with ScriptedServer() as server:
+        url = server.url
+    requests, chunks, facts = play_point(url, tmp_path, c=8, n=100)
+    assert set(requests.status) == {"http_error"}
+    assert requests.error.str.contains("no connection").all()
+    assert facts["sessions"]["used"] < 30 and chunks.empty
+    point = derive(tmp_path)
+    assert point["status"] == "failed" and "no connection" in point["reason"]
+    assert "output_tok_s" not in point
+
+
+def test_a_failed_turn_gives_its_session_up(tmp_path):
+    def script(body, n):
+        return Play(status=500) if body["messages"][-1]["content"].endswith("-1") else GOOD
+
+    with ScriptedServer(script) as server:
+        requests, _, _ = play_point(server, tmp_path, sessions=sessions(50, turns=4), plan=PLAN)
+    assert set(requests.turn) == {0, 1}
+    assert all("" != m["content"] for body in server.bodies for m in body["messages"])
+
+
+def test_what_does_not_end_in_the_drain_is_cancelled_and_counted(tmp_path):
+    plan = dataclasses.replace(PLAN, window_s=0.3, drain_s=0.3)
+    with ScriptedServer(lambda body, n: Play(bundles=(3, 1), fault="hang")) as server:
+        requests, chunks, facts = play_point(server, tmp_path, c=3, plan=plan)
+    assert list(requests.status) == ["cancelled"] * 3
+    assert list(requests.output_tokens) == [3] * 3 and len(chunks) == 3
+    assert facts["outcome"] == "complete"
+
+
+def test_a_server_without_counts_gets_no_token_metrics(tmp_path):
+    with ScriptedServer(lambda body, n: Play(usage=False, gap_s=0.01)) as server:
+        play_point(server, tmp_path)
+    point = derive(tmp_path)
+    assert point["status"] == "invalid"
+    assert "without a token count" in point["reason"] and "output_tok_s" not in point

@@ -1,0 +1,185 @@
+"""A point against the scripted server: what was sent is what is recorded."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import signal
+import threading
+import time
+
+import pytest
+from replay_help import PLAN, play_point, sessions
+from scripted_server import Play, ScriptedServer
+
+from kvtop_lib.metrics import Recording, derive
+from kvtop_lib.metrics.point import metrics
+from kvtop_lib.replay import flush
+from kvtop_lib.replay.__main__ import main as cli
+from kvtop_lib.store import read_json
+from kvtop_lib.terms import KvtopError
+from kvtop_lib.trace.model import Trace
+
+
+def test_tokens_requests_and_order_are_exactly_what_was_sent(tmp_path):
+    play = Play(bundles=(3, 2, 1, 2), gap_s=0.01, hist=(2, 3), cached_tokens=4, slices=7)
+    with ScriptedServer(lambda body, n: play) as server:
+        requests, chunks, facts = play_point(server, tmp_path, c=3)
+    assert len(requests) == len(server.bodies) and server.peak <= 3
+    assert set(requests.status) == {"ok"}
+    assert set(requests.output_tokens) == {8}
+    assert set(requests.verify_steps) == {5} and list(requests.accepted_hist[0]) == [2, 3]
+    assert set(requests.cached_tokens) == {4} and set(requests.prompt_tokens) == {10}
+    assert set(requests.response_id) == {f"chatcmpl-{n}" for n in range(len(requests))}
+    gains = chunks.groupby("request")["tokens_total"].apply(list)
+    assert all(totals == [3, 5, 6, 8] for totals in gains)
+    # one clock for both sides: nothing is received before it was sent
+    number = requests.response_id.str.removeprefix("chatcmpl-").astype(int)
+    received = {
+        n: chunks[chunks.request == r].recv_s for n, r in zip(number, requests.request, strict=True)
+    }
+    for n, at in received.items():
+        sent = [t for m, t, _ in server.sent if m == n]
+        assert all(0 <= b - a < 0.5 for a, b in zip(sent, at, strict=True))
+    order = ["intended_s", "sent_s", "first_byte_s", "first_token_s", "last_token_s", "end_s"]
+    assert (requests[order].diff(axis=1).iloc[:, 1:] >= 0).all(axis=None)
+    assert facts["counters"]["after"]["generation_tokens_total"] == requests.output_tokens.sum()
+
+
+def test_window_throughput_is_by_chunk_time_without_warmup_and_drain(tmp_path):
+    # chunks at 0.3 (warm-up), 0.9 and 1.5 (window), 2.1 s (drain); edges at 0.6 and 1.8 s
+    play = Play(bundles=(5, 7, 11, 13), first_s=0.3, gap_s=0.6)
+    plan = dataclasses.replace(PLAN, warmup_s=0.6, window_s=1.2)
+    with ScriptedServer(lambda body, n: play) as server:
+        play_point(server, tmp_path, plan=plan)
+    assert len(server.bodies) == 1
+    point = derive(tmp_path)
+    assert point["status"] == "failed"  # no request was sent in the window: no number
+    assert (
+        "output_tok_s" not in point and "no request that was sent in the window" in point["reason"]
+    )
+    assert metrics(Recording.read(tmp_path))["output_tokens_window"] == 7 + 11
+
+
+def test_requests_carry_what_the_server_needs(tmp_path):
+    with ScriptedServer() as server:
+        play_point(server, tmp_path, sessions=sessions(20, turns=2), plan=PLAN)
+    body = server.bodies[1]
+    assert body["stream_options"] == {"include_usage": True, "continuous_usage_stats": True}
+    assert body["return_spec_tokens_details"] is True and body["temperature"] == 0.0
+    assert body["max_tokens"] == PLAN.max_output_tokens and "ignore_eos" not in body
+    # recorded history, whatever the server answered
+    assert [m["role"] for m in body["messages"]] == ["user", "assistant", "user"]
+    assert body["messages"][1]["content"] == Play().whole_text
+
+
+def test_recorded_length_ignores_the_end_of_sequence(tmp_path):
+    plan = dataclasses.replace(PLAN, output="recorded", window_s=0.3)
+    with ScriptedServer() as server:
+        requests, _, _ = play_point(server, tmp_path, plan=plan)
+    assert {(b["max_tokens"], b["ignore_eos"]) for b in server.bodies} == {(8, True)}
+    assert requests.matches_recorded.isna().all()
+
+
+def test_outputs_are_compared_with_the_recording(tmp_path):
+    other = Play(texts=("else ",) * 8)
+    with ScriptedServer(lambda body, n: other if n % 2 else Play(gap_s=0.005)) as server:
+        requests, _, _ = play_point(server, tmp_path)
+    assert list(requests.matches_recorded) == [r % 2 == 0 for r in requests.request]
+    assert requests.output_sha256.nunique() == 2
+
+
+def test_think_time_is_kept_between_turns(tmp_path):
+    plan = dataclasses.replace(PLAN, think_factor=0.5, window_s=1.2)
+    thinking = [
+        dataclasses.replace(s, turns=tuple(dataclasses.replace(t, think_s=0.8) for t in s.turns))
+        for s in sessions(5, turns=5)
+    ]
+    with ScriptedServer() as server:
+        requests, _, _ = play_point(server, tmp_path, plan=plan, sessions=thinking)
+    assert len(requests) <= 4
+    gaps = requests.sent_s.iloc[1:].to_numpy() - requests.end_s.iloc[:-1].to_numpy()
+    assert (gaps >= 0.4).all()
+
+
+def test_a_trace_that_is_too_short_makes_the_point_invalid(tmp_path):
+    with ScriptedServer() as server:
+        _, _, facts = play_point(server, tmp_path, n=5)
+    assert facts["sessions"] == {"given": 5, "used": 5}
+    assert len({b["messages"][0]["content"] for b in server.bodies}) == len(server.bodies) == 5
+    point = derive(tmp_path)
+    assert point["status"] == "invalid" and "all 5 sessions of load c1 were used" in point["reason"]
+
+
+def test_a_wrong_server_counter_makes_the_point_invalid(tmp_path):
+    with ScriptedServer(lambda body, n: Play(gap_s=0.01), miscount=1) as server:
+        play_point(server, tmp_path)
+    point = derive(tmp_path)
+    assert point["status"] == "invalid" and "the server counted" in point["reason"]
+
+
+def test_an_interrupt_keeps_what_was_recorded(tmp_path):
+    main = threading.main_thread().ident
+    timer = threading.Timer(0.6, signal.pthread_kill, (main, signal.SIGINT))
+    plan = dataclasses.replace(PLAN, window_s=30)
+    with ScriptedServer(lambda body, n: Play(gap_s=0.01)) as server:
+        timer.start()
+        began = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            play_point(server, tmp_path, c=2, plan=plan)
+    assert time.monotonic() - began < 15
+    point = derive(tmp_path)
+    assert point["status"] == "aborted" and point["counts_all"]["ok"] > 0
+
+
+def test_a_point_runs_inside_a_running_loop_as_in_a_notebook(tmp_path):
+    async def cell(server):
+        return play_point(server, tmp_path, plan=dataclasses.replace(PLAN, window_s=0.3))
+
+    with ScriptedServer() as server:
+        requests, _, _ = asyncio.run(cell(server))
+    assert set(requests.status) == {"ok"}
+
+
+def test_a_recording_is_never_overwritten(tmp_path):
+    plan = dataclasses.replace(PLAN, window_s=0.2)
+    with ScriptedServer() as server:
+        play_point(server, tmp_path, plan=plan)
+        with pytest.raises(KvtopError, match="a retry is a new attempt"):
+            play_point(server, tmp_path, plan=plan)
+
+
+def test_flush_reaches_the_server_and_a_refusal_is_an_error():
+    with ScriptedServer() as server:
+        flush(server.url)
+        assert server.flushes == 1
+        server.running = 1
+        with pytest.raises(KvtopError, match="did not flush its cache .HTTP 400."):
+            flush(server.url)
+    with pytest.raises(KvtopError, match="is the server up"):
+        flush(server.url, timeout_s=1)
+
+
+def test_the_command_line_writes_all_records(tmp_path, capsys):
+    trace, out = tmp_path / "t.jsonl", tmp_path / "out"
+    lines = Trace("t", {}, tuple(sessions(300))).lines()
+    trace.write_text("".join(line + "\n" for line in lines))
+    with ScriptedServer(lambda body, n: Play(gap_s=0.02)) as server:
+        times = "--burn-in 0 --warmup 0.1 --window 1.5 --drain 2 --timeout 5 --seed 3".split()
+        argv = ["--url", server.url, "--model", "m", "--trace", str(trace), "--concurrency", "2"]
+        code = cli([*argv, *times, "--out", str(out)])
+        again = cli([*argv, *times, "--out", str(out)])
+    printed = capsys.readouterr()
+    # a busy machine may make the client late, which the point then says
+    status = read_json(out / "point.json")["status"]
+    assert (code, again) == (int(status != "ok"), 1), printed
+    assert f"c2: {status}" in printed.out and "already holds a recording" in printed.err
+    assert server.flushes == 2
+    names = {
+        "requests.parquet",
+        "chunks.parquet",
+        "scrapes.parquet",
+        "recording.json",
+        "point.json",
+    }
+    assert {p.name for p in out.iterdir()} == names

@@ -1,0 +1,112 @@
+"""One response, one status; tokens are the server's."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from kvtop_lib.replay.reply import Raw, parse
+
+
+def _raw(*bodies, failure=None, done=True) -> Raw:
+    """A response whose event i was read at second i."""
+    lines = [b"data: " + (b if isinstance(b, bytes) else json.dumps(b).encode()) for b in bodies]
+    lines += [b"data: [DONE]"] * done
+    return Raw(
+        sent_s=-1.0,
+        stamps=[float(i) for i in range(len(lines))],
+        buffers=[line + b"\n\n" for line in lines],
+        failure=failure,
+    )
+
+
+def _say(content=None, total=None, finish=None, **more) -> dict:
+    body = {"id": "r1", "choices": [{"delta": {"content": content}, "finish_reason": finish}]}
+    usage = {"prompt_tokens": 20, "completion_tokens": total} if total is not None else None
+    return {**body, "usage": usage, **more}
+
+
+ROLE, STOP = _say(""), _say(finish="stop")
+
+
+def test_tokens_are_the_servers_count_not_the_number_of_chunks():
+    reply = parse(_raw(ROLE, _say("a", 3), _say("b", 7), STOP))
+    assert reply.chunks == [(1.0, 3), (2.0, 7)]
+    assert (reply.output_tokens, reply.prompt_tokens, reply.response_id) == (7, 20, "r1")
+    assert (reply.first_token_s, reply.last_token_s) == (1.0, 2.0)
+    assert (reply.status, reply.finish_reason, reply.text) == ("ok", "stop", "ab")
+
+
+def test_tokens_without_text_count_when_the_last_usage_tells_of_them():
+    last = {"id": "r1", "choices": [], "usage": {"prompt_tokens": 20, "completion_tokens": 4}}
+    reply = parse(_raw(ROLE, _say("a", 3), STOP, last))
+    assert reply.chunks == [(1.0, 3), (3.0, 4)]
+    assert reply.last_token_s == 3.0
+
+
+def test_reasoning_is_output_and_its_first_token_is_the_first_token():
+    think = {"id": "r1", "choices": [{"delta": {"reasoning_content": "hm", "content": None}}]}
+    usage = {"prompt_tokens": 20, "completion_tokens": 2}
+    reply = parse(_raw(ROLE, {**think, "usage": usage}, _say("so", 3), STOP))
+    assert (reply.first_token_s, reply.text) == (1.0, "hmso")
+
+
+def test_chunks_without_a_count_are_noted_never_guessed():
+    reply = parse(_raw(ROLE, _say("a"), _say("b"), STOP))
+    assert (reply.uncounted, reply.output_tokens, reply.chunks) == (2, 0, [])
+
+
+def test_counters_of_drafting_and_cached_tokens():
+    spec = {
+        "spec_verify_ct": 10,
+        "spec_num_proposed_drafts": 10,
+        "spec_correct_drafts_histogram": [3, 7],
+    }
+    usage = {
+        "prompt_tokens": 20,
+        "completion_tokens": 18,
+        "prompt_tokens_details": {"cached_tokens": 15},
+    }
+    tail = {"id": "r1", "choices": [], "sglext": {"spec_tokens_details": spec}}
+    reply = parse(_raw(_say("a", 18), STOP, tail, {"id": "r1", "choices": [], "usage": usage}))
+    assert (reply.verify_steps, reply.accepted_hist, reply.proposed_drafts) == (10, [3, 7], 10)
+    assert reply.cached_tokens == 15
+
+
+ERROR = {"error": {"message": "out of memory"}}
+RESET = ("truncated", "the stream was cut: reset")
+
+
+@pytest.mark.parametrize(
+    ("raw", "status", "words"),
+    [
+        (_raw(_say("a", 1), ERROR), "stream_error", "out of memory"),
+        (_raw(ERROR), "stream_error", "out of memory"),
+        (_raw({"object": "error", "message": "bad"}), "stream_error", "bad"),
+        (_raw(_say("a", 1), b"{nonsense"), "stream_error", "not JSON"),
+        (_raw(_say("a", 1), b"[1]"), "stream_error", "not an object"),
+        (_raw(_say("a", 1), _say(finish="abort")), "stream_error", "aborted"),
+        (_raw(_say("a", 1), STOP, done=False), "truncated", "end mark"),
+        (_raw(_say("a", 1)), "truncated", "final chunk"),
+        (_raw(done=False), "truncated", "final chunk"),
+        (_raw(_say("a", 1), done=False, failure=RESET), "truncated", "reset"),
+        (_raw(_say("a", 1), done=False, failure=("timeout", "silent")), "timeout", "silent"),
+        (_raw(_say("a", 1), done=False, failure=("cancelled", "us")), "cancelled", "us"),
+        (_raw(done=False, failure=("http_error", "HTTP 503")), "http_error", "503"),
+        (_raw(_say("a", 1), ERROR, done=False, failure=RESET), "stream_error", "out of memory"),
+    ],
+)
+def test_every_bad_end_has_its_own_status(raw, status, words):
+    reply = parse(raw)
+    assert reply.status == status
+    assert words in reply.error
+
+
+def test_a_complete_stream_stays_ok_when_the_connection_dies_afterwards():
+    assert parse(_raw(_say("a", 1), STOP, failure=RESET)).status == "ok"
+
+
+def test_tokens_before_a_fault_stay_counted():
+    reply = parse(_raw(_say("a", 2), _say("b", 5), ERROR))
+    assert (reply.status, reply.output_tokens) == ("stream_error", 5)
