@@ -1,0 +1,128 @@
+"""Checks of a point: each one passes what is right and names what is wrong."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from kvtop_lib.metrics import audits
+
+
+def _requests(*rows, columns=("status", "output_tokens", "end_s")) -> pd.DataFrame:
+    return pd.DataFrame(rows, columns=list(columns))
+
+
+def _counters(before, after) -> dict:
+    name = "generation_tokens_total"
+    return {"before": {name: before}, "after": {name: after}}
+
+
+OK2 = _requests(("ok", 10, 1.0), ("ok", 5, 2.0))
+CUT = _requests(("ok", 10, 1.0), ("cancelled", 3, 2.0))
+
+
+@pytest.mark.parametrize(
+    ("requests", "before", "after", "ok"),
+    [
+        (OK2, 100, 115, True),
+        (OK2, 100, 114, False),
+        (OK2, 100, 116, False),
+        (OK2, None, 15, True),  # the counter appears with its first value
+        (CUT, 0, 10, True),  # the cancelled one is not booked yet
+        (CUT, 0, 13, True),
+        (CUT, 0, 10 + 64, True),  # it went on to its limit
+        (CUT, 0, 10 + 65, False),
+        (CUT, 0, 9, False),
+    ],
+)
+def test_tokens_are_conserved(requests, before, after, ok):
+    found = audits.tokens(requests, _counters(before, after), max_output_tokens=64)
+    assert found["ok"] is ok
+    assert ok or "the server counted" in found["reason"]
+
+
+def test_without_a_counter_conservation_is_not_claimed():
+    found = audits.tokens(OK2, {"before": {}, "after": {}}, 64)
+    assert found["ok"] is None and "--enable-metrics" in found["reason"]
+
+
+@pytest.mark.parametrize(
+    ("server", "queued", "client", "ok"),
+    [
+        (30, 1, 32, True),
+        (4, 0, 4.9, True),
+        (4, 0, 5.1, False),
+        (60, 0, 64, False),
+        (62, 0, 64, True),
+    ],
+)
+def test_little(server, queued, client, ok):
+    o = {
+        "active_source": "server",
+        "active_mean": server,
+        "queued_mean": queued,
+        "in_flight_mean": client,
+    }
+    assert audits.little(o)["ok"] is ok
+    assert audits.little({**o, "active_source": "client"})["ok"] is None
+
+
+TURNS = ("status", "session", "lane", "turn", "prompt_tokens", "output_tokens", "cached_tokens")
+
+
+@pytest.mark.parametrize(
+    ("cached", "ok"),
+    [(100, True), (98, True), (97, False), (120, True), (122, True), (123, False), (0, False)],
+)
+def test_prefix_hits_lie_between_prompt_and_prompt_plus_output(cached, ok):
+    rows = [("ok", "s", 0, 0, 100, 20, 0), ("ok", "s", 0, 1, 160, 5, cached)]
+    assert audits.prefix_hits(_requests(*rows, columns=TURNS), page_tokens=1)["ok"] is ok
+
+
+def test_prefix_hits_skip_turns_whose_prior_turn_failed_and_say_when_nothing_was_checked():
+    rows = [("timeout", "s", 0, 0, 100, 20, 0), ("ok", "s", 0, 1, 160, 5, 0)]
+    assert audits.prefix_hits(_requests(*rows, columns=TURNS))["ok"] is None
+    rows = [("ok", "s", 0, 0, 100, 20, None), ("ok", "s", 0, 1, 160, 5, None)]
+    assert "--enable-cache-report" in audits.prefix_hits(_requests(*rows, columns=TURNS))["reason"]
+
+
+def test_a_wider_page_widens_the_bounds():
+    rows = [("ok", "s", 0, 0, 100, 20, 0), ("ok", "s", 0, 1, 160, 5, 64)]
+    assert audits.prefix_hits(_requests(*rows, columns=TURNS), page_tokens=64)["ok"] is True
+
+
+@pytest.mark.parametrize(("lag", "ok"), [(0.0024, True), (0.0026, False), (None, None)])
+def test_client_lag_is_judged_by_the_gap_between_chunks(lag, ok):
+    assert audits.client_lag({"loop_lag_p99_s": lag}, 0.010)["ok"] is ok
+
+
+def test_enough_requests():
+    rows = [("ok", 1, 10.0 + i) for i in range(8)] + [("timeout", 1, 12.0), ("ok", 1, 30.0)]
+    assert audits.enough_requests(_requests(*rows), 8, 10.0, 20.0)["ok"] is True
+    found = audits.enough_requests(_requests(*rows), 9, 10.0, 20.0)
+    assert found["ok"] is False and "only 8 requests ended" in found["reason"]
+    assert audits.enough_requests(_requests(*rows[:4]), 1, 10.0, 20.0)["ok"] is False
+
+
+def _rates(*per_bin: int) -> pd.DataFrame:
+    times = [t + 0.5 for t in range(len(per_bin))]
+    return pd.DataFrame({"recv_s": times, "gain": per_bin})
+
+
+@pytest.mark.parametrize(
+    ("rates", "ok"),
+    [
+        ([100] * 10, True),
+        ([100] * 5 + [104] * 5, True),  # small
+        ([100] * 5 + [150] * 5, False),  # a step
+        ([100, 101, 99, 100, 100, 80, 81, 79, 80, 80], False),
+        ([20, 180, 20, 180, 20, 180, 20, 180, 180, 180], True),  # large, but so is the noise
+    ],
+)
+def test_steady(rates, ok):
+    assert audits.steady(_rates(*rates), 0.0, 10.0)["ok"] is ok
+
+
+def test_token_counts():
+    assert audits.token_counts(pd.DataFrame({"uncounted_chunks": [0, 0]}))["ok"] is True
+    assert audits.token_counts(pd.DataFrame({"uncounted_chunks": [0, 3]}))["ok"] is False
