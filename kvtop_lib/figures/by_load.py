@@ -1,0 +1,200 @@
+"""Charts over rising load: one line per arm, a dot per block, a cross where nothing was measured.
+
+They take the frame of `kvtop_lib.tables.by_load`: one row per arm and load with the columns
+``title``, ``c``, ``mean``, ``values`` (list, one per block), ``n``, ``status``, ``reason``.
+"""
+
+from __future__ import annotations
+
+import altair as alt
+import numpy as np
+import pandas as pd
+
+from kvtop_lib.figures.style import INK, arm_channels, arm_titles, finish, load_axis
+
+HEIGHT = 270  # pixels
+
+
+def _tooltip(y_title: str, fmt: str) -> list[alt.Tooltip]:
+    return [
+        alt.Tooltip("title:N", title="arm"),
+        alt.Tooltip("c:Q", title="c"),
+        alt.Tooltip("mean:Q", title=y_title, format=fmt),
+        alt.Tooltip("n:Q", title="blocks"),
+    ]
+
+
+def _blocks(frame: pd.DataFrame) -> pd.DataFrame:
+    """One row per block, only where a point was repeated."""
+    many = frame[frame["n"] > 1][["title", "c", "values"]]
+    return many.explode("values").rename(columns={"values": "value"})
+
+
+def _missing(frame: pd.DataFrame, floor: float) -> pd.DataFrame:
+    bad = frame["mean"].isna() & (frame["status"] != "ok")
+    gone = frame[bad][["title", "c", "status", "reason"]]
+    return gone.assign(floor=floor)
+
+
+def over_load(
+    frame: pd.DataFrame,
+    *,
+    y_title: str,
+    fmt: str = ",.3~g",
+    scale: alt.Scale | None = None,
+    y_axis: alt.Axis | None = None,
+    floor: float = 0.0,
+    drop: int = 0,
+    titles: list[str] | None = None,
+    under: alt.Chart | None = None,
+    name: str = "",
+) -> alt.LayerChart:
+    """Line chart of a quantity over load.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        As described at the top of this file.
+    y_title : str
+        Quantity and unit.
+    floor : float
+        Where the cross of a point without a value stands.
+    drop : int
+        Arms at the head of the run's order that are not drawn; the others keep their looks.
+    titles : list of str, optional
+        Arm titles in the run's order, when ``frame`` does not hold all of them.
+    under : Chart, optional
+        A layer below the lines, such as a reference rule.
+    """
+    titles = titles or arm_titles(frame)
+    frame = frame.assign(mean=frame["mean"].astype(float).replace(np.inf, np.nan))
+    channels = arm_channels(titles, drop)
+    x = load_axis(sorted(frame["c"].unique().tolist()))
+    y = alt.Y(
+        "mean:Q",
+        title=y_title,
+        scale=scale or alt.Scale(zero=True),
+        axis=y_axis or alt.Axis(tickCount=5, domain=False, ticks=False),
+    )
+    plain = frame.drop(columns=["values", "lines"], errors="ignore")
+    base = alt.Chart(plain).encode(x=x, y=y, tooltip=_tooltip(y_title, fmt))
+    lines = base.mark_line(strokeWidth=2.2, interpolate="linear").encode(
+        color=channels["color"], strokeDash=channels["strokeDash"]
+    )
+    dots = base.mark_point(size=62, filled=True, opacity=1, strokeWidth=0).encode(
+        color=channels["color"], shape=channels["shape"]
+    )
+    layers = [lines, dots]
+    blocks = _blocks(frame)
+    if len(blocks):
+        layers.insert(
+            1,
+            alt.Chart(blocks)
+            .mark_tick(thickness=1.4, width=9, opacity=0.75)
+            .encode(
+                x=x,
+                y=alt.Y("value:Q"),
+                color=channels["color"],
+                tooltip=[
+                    alt.Tooltip("title:N", title="arm"),
+                    alt.Tooltip("c:Q", title="c"),
+                    alt.Tooltip("value:Q", title="one block", format=fmt),
+                ],
+            ),
+        )
+    gone = _missing(frame, floor)
+    if len(gone):
+        layers.append(
+            alt.Chart(gone)
+            .mark_text(text="×", fontSize=19, dy=-5)
+            .encode(
+                x=x,
+                y=alt.Y("floor:Q"),
+                color=channels["color"],
+                tooltip=[
+                    alt.Tooltip("title:N", title="arm"),
+                    alt.Tooltip("c:Q", title="c"),
+                    alt.Tooltip("status:N"),
+                    alt.Tooltip("reason:N"),
+                ],
+            )
+        )
+    if under is not None:
+        layers.insert(0, under)
+    return finish(
+        alt.layer(*layers), HEIGHT, name or f"{y_title} over concurrency, one line per arm"
+    )
+
+
+def throughput(frame: pd.DataFrame) -> alt.LayerChart:
+    """Output tokens per second over load (`over_load` of ``output_tok_s``)."""
+    return over_load(frame, y_title="output throughput (tok/s)")
+
+
+def ttft(frame: pd.DataFrame) -> alt.LayerChart:
+    """Median time to first token over load (``ttft_s_p50``)."""
+    return over_load(frame, y_title="TTFT p50 (s)")
+
+
+def acceptance(frame: pd.DataFrame) -> alt.LayerChart:
+    """Acceptance length over load (``accept_len``) of the arms that draft.
+
+    1 is an iteration without an accepted draft: the baseline's, which is not drawn.
+    """
+    titles = arm_titles(frame)
+    top = max([1.5, *frame["mean"].dropna()])
+    drafting = frame[frame["title"] != titles[0]]
+    return over_load(
+        drafting,
+        y_title="acceptance length (tokens per iteration)",
+        floor=1.0,
+        drop=1,
+        titles=titles,
+        scale=alt.Scale(domain=[1, top * 1.05], nice=True, zero=False),
+    )
+
+
+def iteration_time(frame: pd.DataFrame) -> alt.LayerChart:
+    """Iteration time over load, in milliseconds (``iteration_s_p50`` in seconds)."""
+    ms = frame.assign(
+        mean=frame["mean"].astype(float) * 1e3,
+        values=[[v * 1e3 for v in values] for values in frame["values"]],
+    )
+    return over_load(ms, y_title="iteration time p50 (ms)")
+
+
+def ratio_to_baseline(frame: pd.DataFrame, titles: list[str]) -> alt.LayerChart:
+    """Throughput over the baseline's on a log axis, with a rule at 1 (equal).
+
+    ``frame`` is that of `kvtop_lib.tables.ratios`; ``titles`` are those of all arms of the run,
+    the baseline first.
+    """
+    seen = [v for values in frame["values"] for v in values] or [1.0]
+    reach = max([1.1, *seen, *(1 / v for v in seen)]) * 1.04
+    ticks = [
+        t
+        for t in (0.25, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.3, 1.5, 2, 3, 4)
+        if 1 / reach <= t <= reach
+    ]
+    rule = (
+        alt.Chart(pd.DataFrame({"one": [1.0]}))
+        .mark_rule(color=INK, strokeWidth=1.3, opacity=0.7)
+        .encode(y=alt.Y("one:Q"))
+    )
+    axis = alt.Axis(
+        values=ticks,
+        domain=False,
+        ticks=False,
+        labelExpr="datum.value == 1 ? 'equal' : format(datum.value * 100 - 100, '+.0f') + ' %'",
+    )
+    return over_load(
+        frame,
+        y_title="output throughput against the baseline",
+        fmt=".3f",
+        drop=1,
+        titles=titles,
+        scale=alt.Scale(type="log", domain=[1 / reach, reach], nice=False),
+        y_axis=axis,
+        floor=1 / reach,
+        under=rule,
+    )

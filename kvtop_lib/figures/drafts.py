@@ -1,0 +1,134 @@
+"""Charts of what drafting yields and what it costs."""
+
+from __future__ import annotations
+
+import altair as alt
+import pandas as pd
+
+from kvtop_lib.figures.style import INK, arm_channels, finish
+
+
+def yield_and_cost(frame: pd.DataFrame, titles: list[str]) -> alt.LayerChart:
+    """Tokens per iteration against iteration time, both relative to the baseline at the same load.
+
+    Points above the diagonal decode faster than the baseline, points below slower.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        One row per drafting arm and load: ``title``, ``c``, ``yield_ratio`` (tokens per iteration
+        over the baseline's) and ``cost_ratio`` (iteration time over the baseline's).
+    titles : list of str
+        Titles of all arms of the run, the baseline first.
+    """
+    channels = arm_channels(titles, drop=1)
+    data = frame.dropna(subset=["yield_ratio", "cost_ratio"])
+    top = max([1.5, *data["yield_ratio"], *data["cost_ratio"]]) * 1.06
+    low = min([1.0, *data["cost_ratio"], *data["yield_ratio"]]) * 0.97
+    scale = alt.Scale(type="log", domain=[low, top], nice=False)
+    ticks = [t for t in (0.5, 0.7, 1, 1.2, 1.5, 2, 2.5, 3, 4, 6, 8) if low <= t <= top]
+    axis = {"values": ticks, "format": "~g", "domain": False, "ticks": False}
+    line = pd.DataFrame({"cost_ratio": [low, top], "yield_ratio": [low, top]})
+    even = (
+        alt.Chart(line)
+        .mark_line(color=INK, strokeWidth=1.3, opacity=0.7)
+        .encode(x=alt.X("cost_ratio:Q"), y=alt.Y("yield_ratio:Q"))
+    )
+    base = alt.Chart(data).encode(
+        x=alt.X(
+            "cost_ratio:Q",
+            scale=scale,
+            axis=alt.Axis(**axis),
+            title="iteration time, times the baseline's (cost)",
+        ),
+        y=alt.Y(
+            "yield_ratio:Q",
+            scale=scale,
+            axis=alt.Axis(**axis),
+            title="tokens per iteration, times the baseline's (yield)",
+        ),
+        tooltip=[
+            alt.Tooltip("title:N", title="arm"),
+            alt.Tooltip("c:Q"),
+            alt.Tooltip("yield_ratio:Q", title="yield", format=".3f"),
+            alt.Tooltip("cost_ratio:Q", title="cost", format=".3f"),
+        ],
+    )
+    path = base.mark_line(strokeWidth=1.4, opacity=0.8).encode(
+        color=channels["color"], strokeDash=channels["strokeDash"], order="c:Q"
+    )
+    dots = base.mark_point(size=70, filled=True, opacity=1).encode(
+        color=channels["color"], shape=channels["shape"]
+    )
+    text = base.mark_text(dy=-11, fontSize=11).encode(text="c:Q")
+    return finish(alt.layer(even, path, dots, text), 330, "yield against cost of drafting")
+
+
+def by_position(frame: pd.DataFrame, titles: list[str]) -> alt.LayerChart:
+    """Chance that a draft is accepted, by its position in the chain.
+
+    ``frame``: ``title``, ``position`` (1 = first draft), ``rate`` (accepted given that the one
+    before was), ``reached`` (steps that reached the position).
+    """
+    channels = arm_channels(titles, drop=1)
+    places = sorted(frame["position"].unique().tolist())
+    base = alt.Chart(frame).encode(
+        x=alt.X(
+            "position:O",
+            title="position of the draft in its chain",
+            axis=alt.Axis(values=places, labelAngle=0),
+        ),
+        y=alt.Y(
+            "rate:Q",
+            title="accepted, given the one before was",
+            scale=alt.Scale(domain=[0, 1]),
+            axis=alt.Axis(format="%", tickCount=5),
+        ),
+        color=channels["color"],
+        tooltip=[
+            alt.Tooltip("title:N", title="arm"),
+            alt.Tooltip("position:O"),
+            alt.Tooltip("rate:Q", format=".3f"),
+            alt.Tooltip("reached:Q", format=",d"),
+        ],
+    )
+    lines = base.mark_line(strokeWidth=2).encode(strokeDash=channels["strokeDash"])
+    dots = base.mark_point(size=70, filled=True, opacity=1).encode(shape=channels["shape"])
+    return finish(alt.layer(lines, dots), 240, "acceptance by draft position")
+
+
+def decomposition(frame: pd.DataFrame, title: str) -> alt.LayerChart:
+    """Log contributions to one arm's throughput ratio, stacked per load; the dot is their sum.
+
+    ``frame``: ``c``, ``factor``, ``log_ratio`` (natural log; positive helps).
+    """
+    factors = list(dict.fromkeys(frame["factor"]))
+    colours = ["#009E73", "#D55E00", "#56B4E9", "#999999"][: len(factors)]
+    bars = (
+        alt.Chart(frame)
+        .mark_bar(size=26)
+        .encode(
+            x=alt.X("c:O", title="closed-loop concurrency c", axis=alt.Axis(labelAngle=0)),
+            y=alt.Y("log_ratio:Q", title="contribution (log of the ratio)", stack="zero"),
+            color=alt.Color(
+                "factor:N",
+                scale=alt.Scale(domain=factors, range=colours),
+                legend=alt.Legend(title=None, orient="top", columns=2, labelLimit=260),
+            ),
+            tooltip=["c:O", "factor:N", alt.Tooltip("log_ratio:Q", format="+.3f")],
+        )
+    )
+    total = frame.groupby("c", as_index=False)["log_ratio"].sum()
+    dot = (
+        alt.Chart(total)
+        .mark_point(filled=True, size=90, color=INK, opacity=1)
+        .encode(
+            x="c:O", y="log_ratio:Q", tooltip=["c:O", alt.Tooltip("log_ratio:Q", format="+.3f")]
+        )
+    )
+    rule = (
+        alt.Chart(pd.DataFrame({"zero": [0.0]}))
+        .mark_rule(color=INK, opacity=0.6)
+        .encode(y="zero:Q")
+    )
+    return finish(alt.layer(bars, rule, dot), 270, f"what makes up the ratio of {title}")

@@ -1,0 +1,73 @@
+"""The parts of the note in the order of the page; `90_note.ipynb` calls them one by one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from markupsafe import Markup
+
+from kvtop_lib.note import caveats, head, lossless, method, plates
+from kvtop_lib.note.evidence import Evidence
+from kvtop_lib.note.parts import Html, figure, paragraphs
+from kvtop_lib.note.prose import Value, say
+
+
+class Article:
+    """The note of one run; every method returns a part of the page.
+
+    Parameters
+    ----------
+    folder : Path or str
+        A run folder.
+
+    Raises
+    ------
+    KvtopError
+        When the folder holds no manifest or no point.
+    """
+
+    def __init__(self, folder: Path | str) -> None:
+        self.ev = Evidence.load(folder)
+        self._numbered = 0
+
+    def head(self) -> Html:
+        """Kicker, title, standfirst and byline."""
+        return head.header(self.ev)
+
+    def tiles(self) -> Html:
+        """Headline tiles."""
+        return head.tiles(self.ev)
+
+    def figure(self, name: str) -> Html:
+        """One figure of `kvtop_lib.note.plates.ALL`, numbered in the order of calls."""
+        plate = plates.ALL[name](self.ev)
+        if plate is None:
+            return paragraphs(say("The records do not hold what this figure needs: {n}.", n=name))
+        number = None
+        if plate.numbered:
+            self._numbered += 1
+            number = Value(str(self._numbered), "order of the figures")
+        beside = method.block(self.ev, plate.metric) + method.source(self.ev, plate.lines)
+        return figure(plate, number, beside)
+
+    def lossless(self) -> Html:
+        """Result of the lossless probe."""
+        return paragraphs(lossless.verdict(self.ev), Markup(" ").join(lossless.sentences(self.ev)))
+
+    def method(self) -> Html:
+        """The method table."""
+        return Html(method.full(self.ev))
+
+    def caveats(self) -> Html:
+        """What this does not show."""
+        return Html(caveats.as_list(caveats.caveats(self.ev)))
+
+    def reproduce(self) -> Html:
+        """The commands that make and re-render this page."""
+        profile = self.ev.field("profile.id") or head.run_name(self.ev)
+        text = say(
+            "Measure again, from installation to this page: <code>make reproduce</code> (profile "
+            "{p}). Render again from the records, without a server: <code>make note</code>.",
+            p=profile,
+        )
+        return paragraphs(text)

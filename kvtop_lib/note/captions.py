@@ -1,0 +1,164 @@
+"""Captions of the figures: the claim first, then what the reader needs to judge it."""
+
+from __future__ import annotations
+
+from markupsafe import Markup
+
+from kvtop_lib.note.claims import at, crossing, near_note, primary_changes, shape, standings
+from kvtop_lib.note.evidence import Evidence
+from kvtop_lib.note.prose import Value, listing, say
+
+Caption = tuple[Markup, Markup]
+"""Claim and body."""
+
+STEADY = 0.05
+"""Relative change from the lowest to the highest load below which a quantity barely moves."""
+
+_MOVES = {  # (acceptance moves, cost relative to the baseline moves)
+    (False, True): "Drafts are accepted as often under load as without; what they cost changes.",
+    (False, False): "Neither acceptance nor the relative cost of an iteration moves with load.",
+    (True, True): "Acceptance and the relative cost of an iteration both move with load.",
+    (True, False): "Acceptance moves with load; the relative cost of an iteration barely does.",
+}
+_PAYS = {  # (at the lowest load, at the highest)
+    (True, False): "Drafts yield more than they cost at the lowest load, and less at the highest.",
+    (True, True): "Drafts yield more than they cost, at the lowest load and at the highest.",
+    (False, False): "Drafts cost more than they yield, at the lowest load and at the highest.",
+    (False, True): "Drafts cost more than they yield at the lowest load, and less at the highest.",
+}
+
+
+def core(ev: Evidence) -> Caption:
+    """Drafting off and on at the lowest and the highest load."""
+    changes = primary_changes(ev)
+    ends = dict.fromkeys((changes[0], changes[-1]))
+    claim = say(
+        "Turning drafting on ({arm}): {said}.",
+        arm=ev.title(ev.primary),
+        said=listing([at(x, ev) for x in ends]),
+    )
+    return claim, say(
+        "Bars are scaled to the longer of their own load. Drafting was on or off for a whole "
+        "server; no policy that switches between them was tested."
+    )
+
+
+def throughput(ev: Evidence) -> Caption:
+    """Claim and body of the throughput figure's caption."""
+    what = shape(primary_changes(ev))
+    claim = {
+        "gain_then_loss": "The curves cross: the gain at low load does not reach high load.",
+        "gain": "The drafting arm stays above the baseline at every measured load.",
+        "loss": "The drafting arm stays below the baseline at every measured load.",
+        "same": "The curves lie on each other.",
+        "gain_fades": "The curves meet: the gain of drafting is spent before the highest load.",
+        "none": "There is no pair of curves to compare.",
+    }.get(what, "The curves of drafting and baseline change places with load.")
+    sides = [s for c in dict.fromkeys((ev.loads[0], ev.loads[-1])) if (s := standings(ev, c))]
+    return say(claim), Markup(" ").join(sides)
+
+
+def ttft(ev: Evidence) -> Caption:
+    """Claim and body of the TTFT figure's caption."""
+    changes = ev.changes(ev.primary, "ttft_s_p50") if ev.primary else []
+    if not changes:
+        return say("Time to first token was not measured for a pair of arms."), Markup("")
+    last = changes[-1]
+    words = {
+        "gain": "longer with drafting",
+        "loss": "less long with drafting",
+        "same": "about as long with drafting as without",
+    }
+    claim = say(
+        "At {c} the first token takes {words} ({p}).",
+        c=ev.load_value(last.c),
+        words=words[last.verdict],
+        p=last.percent,
+    )
+    base = ev.mean("baseline", last.c, "ttft_s_p50", "s")
+    arm = ev.mean(ev.primary, last.c, "ttft_s_p50", "s")
+    body = say(
+        "Median over the requests of the window: {b} for the baseline, {a} for {arm}.",
+        b=base,
+        a=arm,
+        arm=ev.title(ev.primary),
+    )
+    if len(changes) > 1:
+        body += say(
+            " At {c} the difference is {p}.", c=ev.load_value(changes[0].c), p=changes[0].percent
+        )
+    return claim, body
+
+
+def ratio(ev: Evidence) -> Caption:
+    """Claim and body of the ratio figure's caption."""
+    changes = primary_changes(ev)
+    if not changes:
+        return say("No ratio can be formed."), Markup("")
+    best = max((x for a in ev.drafting for x in ev.changes(a)), key=lambda x: x.ratio)
+    worst = min((x for a in ev.drafting for x in ev.changes(a)), key=lambda x: x.ratio)
+    claim = say(
+        "The ratios run from {hi} ({ha}, {hc}) to {lo} ({la}, {lc}).",
+        hi=best.percent,
+        ha=ev.title(best.arm),
+        hc=ev.load_value(best.c),
+        lo=worst.percent,
+        la=ev.title(worst.arm),
+        lc=ev.load_value(worst.c),
+    )
+    return claim, crossing(changes, ev) + Markup(" ") + near_note(ev)
+
+
+def mechanism(ev: Evidence) -> Caption:
+    """Claim and body of acceptance beside iteration time."""
+    rows = _yield_cost(ev)
+    if not rows:
+        return say("Acceptance or iteration time was not recorded for a pair of arms."), Markup("")
+    low, high = rows[0], rows[-1]
+    arm = ev.title(ev.primary)
+    moves = [abs(high[k].value / low[k].value - 1) > STEADY for k in ("accept", "cost")]
+    claim = say(_MOVES[tuple(moves)])
+    body = say(
+        "{arm} advances {al} tokens per iteration at {cl} and {ah} at {ch}; its iteration takes "
+        "{il} and {ih}.",
+        arm=arm,
+        al=low["accept"],
+        ah=high["accept"],
+        cl=ev.load_value(low["c"]),
+        ch=ev.load_value(high["c"]),
+        il=low["iteration"],
+        ih=high["iteration"],
+    )
+    return claim, body
+
+
+def plane(ev: Evidence) -> Caption:
+    """Claim and body of yield against cost."""
+    rows = _yield_cost(ev)
+    if not rows:
+        return say("Yield and cost cannot be set side by side."), Markup("")
+    low, high = rows[0], rows[-1]
+    pays_low, pays_high = (r["accept"].value > r["cost"].value for r in (low, high))
+    claim = say(_PAYS[pays_low, pays_high])
+    body = say(
+        "For {arm} an iteration costs {l} times the baseline's at {cl} and {h} times at {ch}. "
+        "Above the diagonal a decoding request moves faster than in the baseline, below it slower.",
+        arm=ev.title(ev.primary),
+        l=low["cost"],
+        h=high["cost"],
+        cl=ev.load_value(low["c"]),
+        ch=ev.load_value(high["c"]),
+    )
+    return claim, body
+
+
+def _yield_cost(ev: Evidence) -> list[dict]:
+    rows = []
+    for c in ev.loads if ev.primary else []:
+        accept = ev.mean(ev.primary, c, "accept_len", "")
+        iteration = ev.mean(ev.primary, c, "iteration_s_p50", "ms", 1e3)
+        cost = ev.change(ev.primary, c, "iteration_s_p50")
+        if accept and iteration and cost:
+            times = Value(f"{cost.ratio:.2f}", cost.percent.source, cost.ratio)
+            rows.append({"c": c, "accept": accept, "iteration": iteration, "cost": times})
+    return rows

@@ -1,0 +1,152 @@
+"""What a note does not show, worked out from the state of its evidence."""
+
+from __future__ import annotations
+
+from markupsafe import Markup, escape
+
+from kvtop_lib import tables
+from kvtop_lib.note import troubles
+from kvtop_lib.note.evidence import Evidence
+from kvtop_lib.note.prose import Value, say
+
+
+def caveats(ev: Evidence) -> list[Markup]:
+    """Limits of the evidence, the weightiest first; each only when it applies."""
+    found = [
+        _repeats(ev),
+        _no_noise_floor(ev),
+        _bundles(ev),
+        _cpu(ev),
+        _model(ev),
+        _one_machine(ev),
+        troubles.not_ok(ev),
+        troubles.missed_requests(ev),
+        troubles.audits(ev),
+        _range(ev),
+        _greedy(ev),
+        _workload(ev),
+        _cause(ev),
+        _dirty(ev),
+    ]
+    return [text for text in found if text]
+
+
+def blocks(ev: Evidence) -> Value:
+    """Repeats per point: blocks of the profile, else those seen."""
+    stated = ev.field("profile.blocks")
+    if stated:
+        return stated
+    n = int(ev.points["block"].nunique())
+    return Value(str(n), "results.jsonl:distinct(block)", float(n))
+
+
+def _repeats(ev: Evidence) -> Markup:
+    n = blocks(ev)
+    if n.value == 1:
+        return say(
+            "<b>How sure the differences are.</b> Every point is one window of one server "
+            "lifetime (n = {n}); nothing here says how far a second run would differ.",
+            n=n,
+        )
+    return say(
+        "<b>How sure the differences are.</b> Every point has n = {n} blocks; ticks in the "
+        "figures show each block, no interval is claimed from so few.",
+        n=n,
+    )
+
+
+def _no_noise_floor(ev: Evidence) -> Markup:
+    return say(
+        "<b>The noise floor.</b> The baseline was not run against itself, so small "
+        "differences cannot be told from the noise of the machine."
+    )
+
+
+def _bundles(ev: Evidence) -> Markup:
+    return say(
+        "<b>One switch.</b> Turning drafting on also changes draft weights, KV reserved for "
+        "drafts and what the engine resolves by itself. The arms are compared as deployments; "
+        "an isolation pair that changes the width alone was not part of this run."
+    )
+
+
+def _cpu(ev: Evidence) -> Markup | None:
+    if tables.pick(ev.run.manifest, "model.device") != "cpu":
+        return None
+    device = ev.field("model.device", text="CPU")
+    return say(
+        "<b>A GPU.</b> The engine ran on a {d}, with stand-in kernels where the engine has none "
+        "for it. Memory-bound decoding at low load and arithmetic-bound decoding at high load "
+        "exist here too, but where they meet is this machine's, not an accelerator's.",
+        d=device,
+    )
+
+
+def _model(ev: Evidence) -> Markup | None:
+    title = ev.field("model.title")
+    if not title:
+        return None
+    return say(
+        "<b>Other models.</b> Acceptance and the cost of a draft belong to {m}. A larger trunk "
+        "or a better trained draft layer moves every curve.",
+        m=title,
+    )
+
+
+def _one_machine(ev: Evidence) -> Markup | None:
+    cores = ev.field("machine.cpu_count") or ev.field("machine.cores") or ev.field("machine.cpus")
+    where = say("one machine with {n} cores", n=cores) if cores else say("one machine")
+    return say(
+        "<b>Other hosts.</b> Client and server shared {w}; a client that competes for "
+        "cores slows all arms, though not in equal parts.",
+        w=where,
+    )
+
+
+def _range(ev: Evidence) -> Markup:
+    low, high = ev.load_value(ev.loads[0]), ev.load_value(ev.loads[-1])
+    return say(
+        "<b>Loads outside {a} to {b}.</b> Load is a closed loop: a lane sends its next request "
+        "when the last has ended. No arrival rate was offered, so nothing here is a queueing "
+        "result, and no latency target was set.",
+        a=low,
+        b=high,
+    )
+
+
+def _greedy(ev: Evidence) -> Markup | None:
+    if tables.pick(ev.run.manifest, "model.device") != "cpu":
+        return None
+    return say("<b>Sampling.</b> Every request decodes greedily; sampling accepts fewer drafts.")
+
+
+def _workload(ev: Evidence) -> Markup | None:
+    title = ev.field("workload.title")
+    return title and say(
+        "<b>Other traffic.</b> The requests are “{w}”; code, chat or long documents "
+        "have other acceptance and other prompt lengths.",
+        w=title,
+    )
+
+
+def _cause(ev: Evidence) -> Markup:
+    return say(
+        "<b>The cause.</b> Acceptance beside iteration time says where the gain goes, not why. "
+        "Memory, admission, reserve and verification cost each need an ablation of their own "
+        "before one of them is named."
+    )
+
+
+def _dirty(ev: Evidence) -> Markup | None:
+    if not tables.pick(ev.run.manifest, "git.dirty"):
+        return None
+    return say("<b>The exact code.</b> The checkout had uncommitted changes when the run started.")
+
+
+def as_list(items: list[Markup]) -> Markup:
+    """An unordered list."""
+    return (
+        Markup('<ul class="caveats">')
+        + Markup("").join(Markup("<li>") + escape(i) + Markup("</li>") for i in items)
+        + Markup("</ul>")
+    )

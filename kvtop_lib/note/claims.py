@@ -1,0 +1,143 @@
+"""What the note claims: sentences that follow from the data, whichever way they point."""
+
+from __future__ import annotations
+
+from markupsafe import Markup
+
+from kvtop_lib.note.evidence import NEAR, Change, Evidence
+from kvtop_lib.note.prose import Value, listing, say
+
+_NEAR = Value("2 %", "kvtop_lib.note.evidence:NEAR", NEAR)
+_WORD = {"gain": "raises", "loss": "lowers", "same": "does not clearly change"}
+
+
+def shape(changes: list[Change]) -> str:
+    """Course of a change over rising load.
+
+    Returns
+    -------
+    str
+        ``none`` (not measured), ``gain`` / ``loss`` / ``same`` (at every load), ``gain_then_loss``,
+        ``loss_then_gain``, ``gain_fades``, ``loss_fades``, ``gain_grows``, ``loss_grows`` or
+        ``mixed``.
+    """
+    course: list[str] = []
+    for change in changes:
+        if not course or course[-1] != change.verdict:
+            course.append(change.verdict)
+    names = {
+        (): "none",
+        ("gain",): "gain",
+        ("loss",): "loss",
+        ("same",): "same",
+        ("gain", "loss"): "gain_then_loss",
+        ("gain", "same", "loss"): "gain_then_loss",
+        ("loss", "gain"): "loss_then_gain",
+        ("loss", "same", "gain"): "loss_then_gain",
+        ("gain", "same"): "gain_fades",
+        ("loss", "same"): "loss_fades",
+        ("same", "gain"): "gain_grows",
+        ("same", "loss"): "loss_grows",
+    }
+    return names.get(tuple(course), "mixed")
+
+
+_HEADLINE = {
+    "none": "Drafting against no drafting: nothing to compare yet",
+    "gain": "Drafting paid at every load we measured",
+    "loss": "Drafting paid at no load we measured",
+    "same": "Drafting made no clear difference at any load we measured",
+    "gain_then_loss": "Drafting pays while few requests are in flight, and costs output under load",
+    "loss_then_gain": "Drafting costs output while few requests are in flight, and pays under load",
+    "gain_fades": "Drafting pays while few requests are in flight; the gain is gone when many are",
+    "loss_fades": "Drafting costs output while few requests are in flight; load makes it even",
+    "gain_grows": "Drafting pays only once requests share the server",
+    "loss_grows": "Drafting makes no clear difference to few requests, and costs output under load",
+    "mixed": "Drafting helps at some loads and hurts at others, in no simple order",
+}
+
+
+def headline(ev: Evidence) -> Markup:
+    """The title: the course of the primary arm's throughput, in words."""
+    return say(_HEADLINE[shape(primary_changes(ev))])
+
+
+def primary_changes(ev: Evidence) -> list[Change]:
+    return ev.changes(ev.primary) if ev.primary else []
+
+
+def at(change: Change, ev: Evidence) -> Markup:
+    """``+30 % at c = 1``."""
+    return say("{p} at {c}", p=change.percent, c=ev.load_value(change.c))
+
+
+def crossing(changes: list[Change], ev: Evidence) -> Markup:
+    """Between which measured loads an arm's gain turns into a loss, in words."""
+    what = shape(changes)
+    if what == "gain_then_loss":
+        last = max(x.c for x in changes if x.verdict == "gain")
+        first = min(x.c for x in changes if x.verdict == "loss")
+        return say(
+            "The sign turns between {a} and {b}; the measured loads place it no closer.",
+            a=ev.load_value(last),
+            b=ev.load_value(first),
+        )
+    if what in ("gain", "gain_fades") and changes:
+        return say("No load up to {c} turns the gain into a loss.", c=ev.load_value(changes[-1].c))
+    if what in ("loss", "loss_grows", "loss_fades", "same"):
+        return say("No measured load shows a gain, so there is no crossover to report.")
+    return say("The course is not a single turn from gain to loss, so no crossover is named.")
+
+
+def standfirst(ev: Evidence) -> Markup:
+    """Two or three sentences under the title."""
+    changes = primary_changes(ev)
+    if not changes:
+        return say("No load has a valid point of both the baseline and a drafting arm.")
+    low, high = changes[0], changes[-1]
+    text = say(
+        "{arm} {does} output throughput ({at}).",
+        arm=ev.title(ev.primary),
+        does=_WORD[low.verdict],
+        at=at(low, ev),
+    )
+    if high is not low:
+        text += say(" At {c} the change is {p}.", c=ev.load_value(high.c), p=high.percent)
+    return text + Markup(" ") + crossing(changes, ev)
+
+
+def standings(ev: Evidence, c: int) -> Markup | None:
+    """Who gains, who loses at one load."""
+    found = [x for a in ev.drafting if (x := ev.change(a, c))]
+    groups = []
+    for kind, verb in (
+        ("gain", "ahead of the baseline"),
+        ("loss", "behind the baseline"),
+        ("same", "level with the baseline"),
+    ):
+        named = [
+            say("{a} ({p})", a=ev.title(x.arm), p=x.percent) for x in found if x.verdict == kind
+        ]
+        if named:
+            groups.append(
+                say(
+                    "{who} {be} {verb}",
+                    who=listing(named),
+                    be="is" if len(named) == 1 else "are",
+                    verb=verb,
+                )
+            )
+    return (
+        say("At {c}: {groups}.", c=ev.load_value(c), groups=Markup("; ").join(groups))
+        if groups
+        else None
+    )
+
+
+def near_note(ev: Evidence) -> Markup:
+    """How a difference is told from none."""
+    blocks = int(ev.points["block"].nunique())
+    text = say("Changes under {near} are called level", near=_NEAR)
+    if blocks > 1:
+        text += say(", and so are those on whose sign the blocks disagree")
+    return text + say("; no A/A pair was run, so the noise of this machine is not known.")

@@ -1,0 +1,86 @@
+"""Head of the page: title, standfirst, byline and the headline tiles."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from markupsafe import Markup
+
+from kvtop_lib.note import caveats, claims, method
+from kvtop_lib.note.evidence import Change, Evidence
+from kvtop_lib.note.parts import Html, Tile, section
+from kvtop_lib.note.prose import Value, listing, say
+
+
+def run_name(ev: Evidence) -> Value:
+    """Name of the run."""
+    return Value(ev.run.name, "manifest.json#run")
+
+
+def day(ev: Evidence) -> Value | None:
+    """Day on which the first point that counts was measured."""
+    started = min((r["started_utc"] for r in ev.records if r.get("started_utc")), default=None)
+    if started is None:
+        return None
+    when = datetime.fromisoformat(started)
+    return Value(f"{when.day} {when:%B %Y}", "results.jsonl:min(started_utc)")
+
+
+def header(ev: Evidence) -> Html:
+    """Kicker, title, standfirst and byline."""
+    device = str(ev.run.manifest.get("model", {}).get("device", "")).upper()
+    kicker = [
+        say("KVTop"),
+        say("speculative decoding"),
+        ev.field("model.title"),
+        ev.field("model.device", text=device),
+    ]
+    byline = [day(ev), say("run {r}", r=run_name(ev)), method.commit(ev)]
+    return Html(
+        Markup(
+            '<header><p class="kicker">{}</p><h1>{}</h1><p class="standfirst">{}</p>'
+            '<p class="byline">{}</p></header>'
+        ).format(_dots(kicker), claims.headline(ev), claims.standfirst(ev), _dots(byline))
+    )
+
+
+def _dots(parts: list) -> Markup:
+    return Markup(" · ").join(p for p in parts if p)
+
+
+def tiles(ev: Evidence) -> Html:
+    """Lowest load, highest load, waiting, and how much evidence there is."""
+    changes = claims.primary_changes(ev)
+    waits = ev.changes(ev.primary, "ttft_s_p50") if ev.primary else []
+    ends = list(dict.fromkeys([changes[0], changes[-1]])) if changes else []
+    shown = [_throughput(ev, x) for x in ends] + [_wait(ev, x) for x in waits[-1:]] + [_n(ev)]
+    return section(Markup("").join(t.html() for t in shown), "tiles")
+
+
+def _throughput(ev: Evidence, x: Change) -> Tile:
+    label = say(
+        "{c}: {arm} against the baseline, output tok/s", c=ev.load_value(x.c), arm=ev.title(x.arm)
+    )
+    rest = [y for a in ev.drafting if a != x.arm and (y := ev.change(a, x.c))]
+    detail = listing([say("{a} {p}", a=ev.title(y.arm), p=y.percent) for y in rest])
+    return Tile(x.percent, label, detail, tone(x))
+
+
+def _wait(ev: Evidence, x: Change) -> Tile:
+    label = say("{c}: wait for the first token, median", c=ev.load_value(x.c))
+    base, arm = (ev.mean(a, x.c, "ttft_s_p50", "s") for a in ("baseline", x.arm))
+    return Tile(
+        x.percent, label, say("{b} becomes {a}", b=base, a=arm), tone(x, rising_is_bad=True)
+    )
+
+
+def _n(ev: Evidence) -> Tile:
+    ok = say("{ok} of {all} points are ok", ok=ev.count("ok"), all=ev.count())
+    return Tile(say("n = {n}", n=caveats.blocks(ev)), say("windows per point"), ok)
+
+
+def tone(change: Change, rising_is_bad: bool = False) -> str:
+    """CSS tone of a change."""
+    if change.verdict == "same":
+        return ""
+    return "gain" if (change.verdict == "gain") != rising_is_bad else "loss"

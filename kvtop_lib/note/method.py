@@ -1,0 +1,190 @@
+"""The method table, the short block beside each figure and its evidence line."""
+
+from __future__ import annotations
+
+from markupsafe import Markup
+
+from kvtop_lib import tables
+from kvtop_lib.metrics import METRICS
+from kvtop_lib.note.caveats import blocks
+from kvtop_lib.note.evidence import Evidence
+from kvtop_lib.note.parts import definition
+from kvtop_lib.note.prose import Value, listing, say
+
+
+def _joined(*parts: Value | Markup | None, by: str = ", ") -> Markup | None:
+    found = [p for p in parts if p]
+    return Markup(by).join(found) if found else None
+
+
+def model(ev: Evidence) -> Markup | None:
+    """Model, weights and the precision it is served in."""
+    dtype = ev.field("model.dtype")
+    return _joined(
+        ev.field("model.title"), ev.field("model.weights"), dtype and say("served in {d}", d=dtype)
+    )
+
+
+def layout(ev: Evidence) -> Markup | None:
+    """Layout and machine."""
+    layouts = {tables.pick(a, "layout") or "single" for a in ev.arms.values()}
+    single = say("one server") if layouts == {"single"} else None
+    cores = _first(ev, "machine.cpu_count", "machine.cores", "machine.cpus")
+    return _joined(
+        single,
+        _first(ev, "machine.cpu_model", "machine.cpu", "machine.processor"),
+        cores and say("{n} cores", n=cores),
+        _first(ev, "machine.gpu", "machine.gpus"),
+    )
+
+
+def runtime(ev: Evidence) -> Markup | None:
+    """Engine, its version and the commit of this package."""
+    engine = _first(ev, "engine.version", "engine.sglang", "versions.sglang", "packages.sglang")
+    return _joined(engine and say("SGLang {v}", v=engine), commit(ev, "KVTop"))
+
+
+def commit(ev: Evidence, name: str = "") -> Markup | None:
+    """Commit of the package that measured."""
+    full = _first(ev, "git.commit", "commit", "provenance.git.commit")
+    if full is None:
+        return None
+    value = Value(full.text[:10], full.source)
+    return say("{name} @ {c}", name=name, c=value) if name else say("{c}", c=value)
+
+
+def _first(ev: Evidence, *paths: str) -> Value | None:
+    return next((v for p in paths if (v := ev.field(p))), None)
+
+
+def arms(ev: Evidence) -> Markup:
+    """Arms with their draft widths."""
+    named = []
+    for name in ev.arms:
+        width = ev.field(f"arms.{name}.draft.width")
+        method = tables.pick(ev.arms[name], "draft.method") or "none"
+        how = {"none": "no drafting", "mtp": "MTP layer", "ngram": "n-gram look-up"}.get(
+            method, method
+        )
+        tail = (
+            say(" ({how}, verify width {w})", how=how, w=width)
+            if width and method != "none"
+            else Markup("")
+        )
+        named.append(say("{t}{tail}", t=ev.title(name), tail=tail))
+    return Markup(" · ").join(named)
+
+
+def workload(ev: Evidence) -> Markup | None:
+    """Workload and the phases of a point."""
+    phases = [
+        say("{v} {w}", v=v, w=word)
+        for key, word in (
+            ("burn_in_s", "burn-in"),
+            ("warmup_s", "warm-up"),
+            ("window_s", "window"),
+            ("drain_s", "drain"),
+        )
+        if (v := ev.field(f"profile.{key}", "s"))
+    ]
+    return _joined(ev.field("workload.title"), listing(phases) if phases else None)
+
+
+def trace(ev: Evidence) -> Markup | None:
+    """Trace, with its fingerprint."""
+    mark = _first(ev, "trace.sha256", "trace.fingerprint", "fingerprints.trace")
+    short = mark and Value(mark.text[:12], mark.source)
+    return _joined(
+        _first(ev, "workload.trace", "trace.name"), short and say("fingerprint {s}", s=short)
+    )
+
+
+def loads(ev: Evidence) -> Markup:
+    """Loads of the closed loop."""
+    each = [Value(str(c), ev.load_value(c).source, float(c)) for c in ev.loads]
+    return say("closed loop, c = {c}", c=listing(each))
+
+
+def repeats(ev: Evidence) -> Markup:
+    """Blocks per point."""
+    return say("n = {n} per point", n=blocks(ev))
+
+
+def block(ev: Evidence, metric: Markup) -> Markup:
+    """Short method block that stands beside a figure."""
+    return definition(
+        [
+            ("model", model(ev)),
+            ("layout", layout(ev)),
+            ("runtime", runtime(ev)),
+            ("arms", arms(ev)),
+            ("workload", workload(ev)),
+            ("metric", metric),
+            ("repeats", repeats(ev)),
+        ],
+        "method",
+    )
+
+
+def full(ev: Evidence) -> Markup:
+    """The method table at the end."""
+    seed = ev.field("profile.seed")
+    order = say(
+        "fresh server per block, cache flushed before every point{s}",
+        s=say(", seed {v}", v=seed) if seed else Markup(""),
+    )
+    return definition(
+        [
+            ("Model", model(ev)),
+            ("Hardware, layout", layout(ev)),
+            ("Runtime", runtime(ev)),
+            ("Arms", arms(ev)),
+            ("Workload", workload(ev)),
+            ("Trace", trace(ev)),
+            ("Load", loads(ev)),
+            ("Order", order),
+            ("Metrics", metrics()),
+            ("Repeats", repeats(ev)),
+        ],
+        "full",
+    )
+
+
+SHOWN = ("output_tok_s", "ttft_s", "accept_len", "iteration_s")
+
+
+def metrics() -> Markup:
+    """Formulas of what is shown, out of the one table of metrics."""
+    rows = [m for m in METRICS if m.key in SHOWN]
+    return Markup("<br>").join(
+        say(
+            "<b>{n}</b>: {f}",
+            n=Value(m.name, f"kvtop_lib.metrics:{m.key}.name"),
+            f=Value(m.formula, f"kvtop_lib.metrics:{m.key}.formula"),
+        )
+        for m in rows
+    )
+
+
+def ranges(numbers: list[int]) -> str:
+    """``L3–8, L11`` of line numbers."""
+    spans: list[list[int]] = []
+    for n in sorted(set(numbers)):
+        if spans and n == spans[-1][1] + 1:
+            spans[-1][1] = n
+        else:
+            spans.append([n, n])
+    return ", ".join(f"L{a}" if a == b else f"L{a}–{b}" for a, b in spans)
+
+
+def source(ev: Evidence, numbers: list[int]) -> Markup:
+    """Evidence line: run, lines of results.jsonl, commit."""
+    lines = Value(ranges(numbers), "results.jsonl:lines of this figure")
+    at = commit(ev)
+    text = say(
+        "Source: run {run} · results.jsonl {lines}{at}",
+        run=Value(ev.run.name, "manifest.json#run"),
+        lines=lines,
+        at=say(" · {c}", c=at) if at else Markup(""),
+    )
+    return Markup('<p class="source">{}</p>').format(text)

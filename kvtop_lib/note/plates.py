@@ -1,0 +1,128 @@
+"""The figures of the note: which chart, of which data, under which claim."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import altair as alt
+import pandas as pd
+from markupsafe import Markup
+
+from kvtop_lib import figures, tables
+from kvtop_lib.note import captions
+from kvtop_lib.note.captions import Caption
+from kvtop_lib.note.claims import primary_changes
+from kvtop_lib.note.evidence import Evidence
+from kvtop_lib.note.prose import say
+
+
+@dataclass(frozen=True)
+class Plate:
+    """One figure before it is set into a page.
+
+    ``data`` is the table behind it; its column ``lines`` holds lines of results.jsonl.
+    """
+
+    name: str
+    charts: tuple[alt.TopLevelMixin, ...]
+    data: pd.DataFrame
+    caption: Caption
+    metric: Markup
+    numbered: bool = True
+    labels: tuple[str, ...] = ()
+
+    @property
+    def lines(self) -> list[int]:
+        """Lines of results.jsonl that the figure rests on."""
+        items = [item for entry in self.data["lines"] for item in entry]
+        return [n for item in items for n in (item if isinstance(item, tuple) else (item,))]
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """Data with lines as text and no nested values, for a table or a CSV."""
+        lines = [", ".join(_pair(x) for x in entry) for entry in self.data["lines"]]
+        frame = self.data.drop(columns=["values", "lines"], errors="ignore")
+        return frame.assign(**{"results.jsonl": lines})
+
+
+def _pair(item: int | tuple[int, int]) -> str:
+    return "/".join(f"L{n}" for n in item) if isinstance(item, tuple) else f"L{item}"
+
+
+Maker = Callable[[Evidence], "Plate | None"]
+_TOK_S = say("output tokens per second seen by the client over the window")
+
+
+def core(ev: Evidence) -> Plate | None:
+    """The core result: drafting off and on at the lowest and the highest load."""
+    changes = primary_changes(ev)
+    if not changes:
+        return None
+    tok_s = ev.by_load("output_tok_s").set_index(["arm", "c"])
+    rows = [
+        {"c": c, "drafting": state, "tok_s": tok_s.loc[(arm, c), "mean"],
+         "lines": tok_s.loc[(arm, c), "lines"]}
+        for c in dict.fromkeys((changes[0].c, changes[-1].c))
+        for arm, state in ((tables.BASELINE, "off"), (ev.primary, "on"))
+    ]  # fmt: skip
+    data = pd.DataFrame(rows)
+    chart = figures.pair(data.drop(columns="lines"))
+    return Plate("core", (chart,), data, captions.core(ev), _TOK_S, numbered=False)
+
+
+def throughput(ev: Evidence) -> Plate:
+    """Aggregate output throughput over load."""
+    data = ev.by_load("output_tok_s")
+    return Plate("throughput", (figures.throughput(data),), data, captions.throughput(ev), _TOK_S)
+
+
+def ttft(ev: Evidence) -> Plate:
+    """Median time to first token over load."""
+    data = ev.by_load("ttft_s_p50")
+    metric = say("time to first token, median over requests sent in the window")
+    return Plate("ttft", (figures.ttft(data),), data, captions.ttft(ev), metric)
+
+
+def ratio(ev: Evidence) -> Plate | None:
+    """Throughput against the baseline."""
+    if ev.ratios.empty:
+        return None
+    metric = say("output throughput over the baseline's in the same block, log axis")
+    chart = figures.ratio_to_baseline(ev.ratios, ev.titles)
+    return Plate("ratio", (chart,), ev.ratios, captions.ratio(ev), metric)
+
+
+def mechanism(ev: Evidence) -> Plate | None:
+    """Acceptance beside iteration time."""
+    accept, step = ev.by_load("accept_len"), ev.by_load("iteration_s_p50")
+    if not accept["n"].any():
+        return None
+    data = accept[["arm", "title", "c"]].assign(
+        accept_len=accept["mean"], iteration_s_p50=step["mean"], lines=step["lines"]
+    )
+    charts = (figures.acceptance(accept), figures.iteration_time(step))
+    metric = say("acceptance length, pooled; iteration time from counters of requests, median")
+    labels = ("Yield: acceptance length", "Cost: iteration time")
+    return Plate("mechanism", charts, data, captions.mechanism(ev), metric, labels=labels)
+
+
+def plane(ev: Evidence) -> Plate | None:
+    """Yield of drafting against its cost, both over the baseline's."""
+    cost = tables.ratios(ev.points, "iteration_s_p50")
+    if cost.empty or not cost["n"].any():
+        return None
+    cost = cost[cost["n"] > 0].reset_index(drop=True)
+    accept = ev.by_load("accept_len").set_index(["arm", "c"])["mean"]
+    data = cost[["arm", "title", "c"]].assign(
+        cost_ratio=cost["mean"],
+        yield_ratio=[accept.get(key) for key in zip(cost["arm"], cost["c"], strict=True)],
+        lines=cost["lines"],
+    )
+    chart = figures.yield_and_cost(data.drop(columns="lines"), ev.titles)
+    metric = say("acceptance length (the baseline's is one) against iteration time, relative")
+    return Plate("plane", (chart,), data, captions.plane(ev), metric)
+
+
+ALL: dict[str, Maker] = {f.__name__: f for f in (core, throughput, ttft, ratio, mechanism, plane)}
+"""Every figure of the note by name, in the order of the page."""

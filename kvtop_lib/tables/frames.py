@@ -1,0 +1,175 @@
+"""Flat frames of a run for figures and prose.
+
+A number in these frames keeps the lines of ``results.jsonl`` that it comes from.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from kvtop_lib.store import Run
+from kvtop_lib.terms import KvtopError
+
+BASELINE = "baseline"
+
+FIELDS = {
+    field.replace(".", "_"): field
+    for field in (
+        "output_tok_s", "request_tok_s.p50", "decode_tok_s.p50", "ttft_s.p50", "ttft_s.p99",
+        "tpot_s.p50", "e2e_s.p50", "accept_len", "accept_rate", "iteration_s.p50", "active_mean",
+        "queued_mean", "requests_window", "output_tokens_window", "window_s",
+    )
+}  # fmt: skip
+"""Metric column of a results frame -> its field in a line of ``results.jsonl``."""
+
+
+def pick(record: dict[str, Any], field: str) -> Any:
+    """Value at a dotted path of nested dicts, None where a key is missing."""
+    value: Any = record
+    for key in field.split("."):
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def arms(run: Run) -> dict[str, dict[str, Any]]:
+    """Parameters of the arms by id, in the run's order, the baseline first."""
+    known = run.manifest.get("arms") or {}
+    if not isinstance(known, dict):
+        known = {a["id"]: a for a in known}
+    order = sorted(known, key=lambda a: a != BASELINE)
+    return {a: known[a] for a in order}
+
+
+def titles(run: Run) -> list[str]:
+    """Titles of the arms in the run's order, the baseline first."""
+    return [a.get("title") or name for name, a in arms(run).items()]
+
+
+def points(run: Run) -> pd.DataFrame:
+    """One row per point (its last attempt).
+
+    Returns
+    -------
+    DataFrame
+        The columns of `kvtop_lib.store.Run.results` plus ``title``, ``method`` and ``width``
+        (tokens verified per forward) of the arm; all of `FIELDS` exist and are NaN unless the
+        point is ``ok``. Sorted by arm (the run's order), load and block.
+
+    Raises
+    ------
+    KvtopError
+        When the run holds no point.
+    """
+    results = run.results()
+    if results.empty:
+        raise KvtopError(f"run {run.name!r} has no point in results.jsonl yet, run the sweep")
+    known = arms(run)
+    frame = results.assign(
+        title=[known.get(a, {}).get("title") or a for a in results["arm"]],
+        method=[pick(known.get(a, {}), "draft.method") or "none" for a in results["arm"]],
+        width=[pick(known.get(a, {}), "draft.width") or 1 for a in results["arm"]],
+    )
+    for column in FIELDS:
+        values = pd.to_numeric(frame.get(column, np.nan), errors="coerce")
+        frame[column] = pd.Series(values, index=frame.index).where(frame["status"] == "ok")
+    if "reason" not in frame:
+        frame["reason"] = ""
+    frame["reason"] = frame["reason"].fillna("")
+    rank = {a: i for i, a in enumerate(known)}
+    frame["rank"] = [rank.get(a, len(rank)) for a in frame["arm"]]
+    return frame.sort_values(["rank", "c", "block"], ignore_index=True).drop(columns="rank")
+
+
+def by_load(frame: pd.DataFrame, column: str) -> pd.DataFrame:
+    """Mean over blocks of one column of `points`, per arm and load.
+
+    Returns
+    -------
+    DataFrame
+        ``arm``, ``title``, ``c``, ``mean`` (None without an ok block), ``values`` (one per ok
+        block), ``lines`` (of results.jsonl), ``n`` (ok blocks), ``status`` and ``reason`` of the
+        first block that is not ok (else "ok", "").
+    """
+    rows = []
+    for (arm, title, c), part in frame.groupby(["arm", "title", "c"], sort=False):
+        good = part[part[column].notna()]
+        rows.append(
+            {"arm": arm, "title": title, "c": c, **_summary(good[column].tolist(), np.mean),
+             "lines": good["line"].tolist(), **_trouble(part)}
+        )  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def _summary(values: list[float], average: Any) -> dict[str, Any]:
+    return {"mean": float(average(values)) if values else None, "values": values, "n": len(values)}
+
+
+def _trouble(part: pd.DataFrame) -> dict[str, str]:
+    bad = part[part["status"] != "ok"]
+    return {
+        "status": bad["status"].iloc[0] if len(bad) else "ok",
+        "reason": bad["reason"].iloc[0] if len(bad) else "",
+    }
+
+
+def geometric_mean(values: list[float]) -> float:
+    """exp(mean(log x)): the mean of ratios that treats a gain and a loss alike."""
+    return float(np.exp(np.mean(np.log(values))))
+
+
+def ratios(frame: pd.DataFrame, column: str = "output_tok_s") -> pd.DataFrame:
+    """Ratio of every other arm to the baseline, formed within block pairs.
+
+    Returns
+    -------
+    DataFrame
+        As `by_load`, with ``mean`` the geometric mean over the blocks in which both points are
+        ok, and ``lines`` a list of pairs (line of the arm, line of the baseline).
+    """
+    base = frame[frame["arm"] == BASELINE].set_index(["block", "c"])
+    rows = []
+    for (arm, title, c), part in frame[frame["arm"] != BASELINE].groupby(
+        ["arm", "title", "c"], sort=False
+    ):
+        values, lines = [], []
+        for row in part.itertuples():
+            key = (row.block, row.c)
+            below = base.loc[key, column] if key in base.index else np.nan
+            above = getattr(row, column)
+            if np.isfinite(above) and np.isfinite(below) and below > 0:
+                values.append(float(above / below))
+                lines.append((row.line, int(base.loc[key, "line"])))
+        both = pd.concat([part, base[base.index.get_level_values("c") == c].reset_index()])
+        rows.append({"arm": arm, "title": title, "c": c, **_summary(values, geometric_mean),
+                     "lines": lines, **_trouble(both)})  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def by_position(frame: pd.DataFrame) -> pd.DataFrame:
+    """Chance that a draft is accepted, by its position in the chain, mean over points.
+
+    Returns
+    -------
+    DataFrame
+        ``arm``, ``title``, ``position`` (1 = first draft), ``rate`` (accepted given that the one
+        before was; mean weighted by verify steps), ``points``.
+    """
+    rows = []
+    for (arm, title), part in frame.groupby(["arm", "title"], sort=False):
+        lists = part.get("accept_by_position", pd.Series(dtype=object))
+        found = [
+            (i, rate, steps)
+            for rates, steps in zip(lists, part.get("verify_steps", lists), strict=True)
+            if isinstance(rates, list)
+            for i, rate in enumerate(rates, 1)
+        ]
+        table = pd.DataFrame(found, columns=["position", "rate", "steps"])
+        for position, at in table.groupby("position"):
+            rows.append(
+                {"arm": arm, "title": title, "position": int(position),
+                 "rate": float(np.average(at["rate"], weights=at["steps"])), "points": len(at)}
+            )  # fmt: skip
+    return pd.DataFrame(rows, columns=["arm", "title", "position", "rate", "points"])
