@@ -71,7 +71,7 @@ def read_prompts(path: Path) -> list[Sequence]:
             item = json.loads(line)
             prompts.append(Sequence(str(item["id"]), [int(t) for t in item["ids"]]))
         except (ValueError, KeyError, TypeError) as error:
-            raise SystemExit(f'{path}:{number}: expected {{"id": ..., "ids": [...]}}: {error}')
+            raise SystemExit(f"{path}:{number}: a line is id and ids (tokens): {error}") from error
         if not prompts[-1].prompt:
             raise SystemExit(f"{path}:{number}: the prompt has no tokens")
     return prompts
@@ -118,18 +118,23 @@ def generate(args: argparse.Namespace) -> None:
             )
 
 
-def step_seconds(model: BareLlama, rows: int, context: int, repeats: int) -> float:
-    """Median time of one decode step (all layers, head, argmax) at `context` keys per row."""
+def step_seconds(model: BareLlama, rows: int, context: int, repeats: int) -> tuple[float, float]:
+    """Median wall and CPU time of one decode step (all layers, head, argmax).
+
+    Every row has `context` keys. CPU time counts all threads of the process; far below wall
+    time times threads, the machine was busy with something else.
+    """
     table = torch.randperm(model.pool_tokens)[: rows * context].view(rows, context).int()
     batch = Batch(table, torch.arange(rows), torch.full((rows,), context))
     ids, positions = torch.arange(rows) + 10, torch.full((rows,), context - 1)
     slots = table[:, -1].long()
     times = []
     for _ in range(repeats + 1):
-        begun = time.perf_counter()
+        begun, cpu = time.perf_counter(), time.process_time()
         model.next_tokens(model.forward(ids, positions, slots, batch))
-        times.append(time.perf_counter() - begun)
-    return statistics.median(times[1:])
+        times.append((time.perf_counter() - begun, time.process_time() - cpu))
+    wall, cpu = zip(*times[1:], strict=True)
+    return statistics.median(wall), statistics.median(cpu)
 
 
 def bench(args: argparse.Namespace) -> None:
@@ -138,12 +143,13 @@ def bench(args: argparse.Namespace) -> None:
     pool = rows[-1] * args.context
     model = BareLlama.load(args.model, pool) if args.model else BareLlama.random(SMOLLM2, pool)
     print(f"{threads()} threads, {args.context} keys per row")
-    print("rows  ms/iteration  ratio to 1 row  tok/s")
+    print("rows  ms/iteration  ratio to 1 row  tok/s  CPU ms")
     base = None
     for n in rows:
-        seconds = step_seconds(model, n, args.context, args.repeats)
+        seconds, cpu = step_seconds(model, n, args.context, args.repeats)
         base = base or seconds
-        print(f"{n:4d}  {seconds * 1e3:12.2f}  {seconds / base:14.2f}  {n / seconds:5.0f}")
+        print(f"{n:4d}  {seconds * 1e3:12.2f}  {seconds / base:14.2f}  {n / seconds:5.0f}  "
+              f"{cpu * 1e3:6.1f}")
 
 
 def main(argv: list[str] | None = None) -> None:

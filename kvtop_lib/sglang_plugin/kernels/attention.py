@@ -124,6 +124,7 @@ def attention(q: torch.Tensor, k_pool: torch.Tensor, v_pool: torch.Tensor, batch
     struct = batch.struct(q_heads, kv_heads, head_dim, v_dim, scale, logit_cap)
     struct.q, struct.out = q.data_ptr(), out.data_ptr()
     struct.k_pool, struct.v_pool = k_pool.data_ptr(), v_pool.data_ptr()
-    struct.ldq, struct.ldo, struct.k_slot, struct.v_slot = q.stride(0), out.stride(0), k_slot, v_slot
+    struct.ldq, struct.ldo = q.stride(0), out.stride(0)
+    struct.k_slot, struct.v_slot = k_slot, v_slot
     library.kvtop_attention(ctypes.byref(struct))
     return out

@@ -1,5 +1,6 @@
 """The compiled kernels as ctypes functions, or None where they cannot be built."""
 
+import contextlib
 import ctypes
 import functools
 import logging
@@ -86,11 +87,7 @@ def load(march: str | None = None) -> ctypes.CDLL:
 
 
 @functools.cache
-def native() -> ctypes.CDLL | None:
-    """The kernels of this CPU; None (said once in the log) when torch must do the work.
-
-    `KVTOP_KERNELS=torch` asks for torch on purpose.
-    """
+def _default() -> ctypes.CDLL | None:
     if os.environ.get("KVTOP_KERNELS") == "torch":
         log.warning("KVTOP_KERNELS=torch: the C kernels are off, which is several times slower")
         return None
@@ -101,6 +98,27 @@ def native() -> ctypes.CDLL | None:
         return None
 
 
+_chosen: list[ctypes.CDLL | None] = []
+
+
+def native() -> ctypes.CDLL | None:
+    """The kernels of this CPU; None (said once in the log) when torch must do the work.
+
+    `KVTOP_KERNELS=torch` asks for torch on purpose.
+    """
+    return _chosen[-1] if _chosen else _default()
+
+
+@contextlib.contextmanager
+def using(library: ctypes.CDLL | None):
+    """Run the block on this library, or on torch for None (tests and bench compare them)."""
+    _chosen.append(library)
+    try:
+        yield library
+    finally:
+        _chosen.pop()
+
+
 def set_threads(count: int) -> None:
     """Threads of all kernels of this process from now on (results do not depend on it)."""
     if library := native():
@@ -108,6 +126,6 @@ def set_threads(count: int) -> None:
 
 
 def threads() -> int:
-    """Threads that the kernels use; 1 for the torch fallback's own setting is torch's matter."""
+    """Threads that the C kernels use; 1 without them (torch has its own setting)."""
     library = native()
     return library.kvtop_threads() if library else 1

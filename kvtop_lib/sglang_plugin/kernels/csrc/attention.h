@@ -46,6 +46,11 @@ static float *scratch_floats(size_t n) {
     }
     return scratch.p;
 }
+/* Slots are anywhere in the pool, which no hardware prefetcher follows. */
+#define PREFETCH_KEYS 32
+INLINE void prefetch_row(const float *row, long dim) {
+    for (long d = 0; d < dim; d += LANES) __builtin_prefetch(row + d, 0, 3);
+}
 #if defined(__AVX2__)
 INLINE void transpose8(const float *const *rows, long d, float *out) { /* out[dim][16 lanes] */
 #define IN(i) _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(rows[i] + d)),           \
@@ -64,8 +69,10 @@ INLINE void transpose8(const float *const *rows, long d, float *out) { /* out[di
 #endif
 /* Keys [k0, k1) of a request as float32 panels [dim][16 keys]; lanes behind k1 repeat the last. */
 static void pack_keys(const float *pool, long slot, const int32_t *slots, long k0, long k1,
-                      long dim, float *panels) {
+                      long end, long dim, float *panels) {
     for (long k = k0; k < k1; k += LANES, panels += dim * LANES) {
+        for (long i = k + PREFETCH_KEYS; i < k + PREFETCH_KEYS + LANES && i < end; i++)
+            prefetch_row(pool + (long)slots[i] * slot, dim);
         const float *rows[LANES];
         for (long i = 0; i < LANES; i++)
             rows[i] = pool + (long)slots[k + i < k1 ? k + i : k1 - 1] * slot;
@@ -113,6 +120,8 @@ INLINE void values_tile(const float *p, long ldp, const float *pool, long slot,
     for (int r = 0; r < R; r++) sum[r] = 0.0f;
     for (long k = k0; k < k1; k++) {
         const float *v = pool + (long)slots[k] * slot + c0;
+        if (c0 == 0 && k + PREFETCH_KEYS / 2 < k1)
+            prefetch_row(pool + (long)slots[k + PREFETCH_KEYS / 2] * slot, dim);
         v16 w[4];
 #pragma GCC unroll 4
         for (int c = 0; c < C; c++) {
@@ -186,7 +195,8 @@ static void attention_unit(void *arg, long index) {
         }
     for (long k = start; k < end; k += KEY_BLOCK) {
         long ke = k + KEY_BLOCK < end ? k + KEY_BLOCK : end;
-        pack_keys(a->k_pool + u.g * a->head_dim, a->k_slot, slots, k, ke, a->head_dim, panels);
+        pack_keys(a->k_pool + u.g * a->head_dim, a->k_slot, slots, k, ke, end, a->head_dim,
+                  panels);
         long tiles = (ke - k + LANES - 1) / LANES;
         Linear l = {panels, NULL, tiles * LANES, a->head_dim, 1};
         linear_panels(&l, q, a->head_dim, s + (k - start), padded, rows, 0, tiles);
