@@ -5,10 +5,13 @@ SGLang is changed on disk, and without ``KVTOP_SGLANG=1`` nothing is changed at 
 """
 
 import importlib
+import multiprocessing
 import os
+import sys
 
 ENABLE = "KVTOP_SGLANG"
-CPU_HOOKS = ("hooks_platform",)
+PLATFORM_HOOKS = ("hooks_platform",)  # every process: server arguments are resolved in the first
+MODEL_HOOKS = ("hooks_linear", "hooks_rows", "hooks_attention", "hooks_moe", "hooks_llama")
 
 
 def register() -> None:
@@ -19,8 +22,8 @@ def register() -> None:
     if os.environ.get(ENABLE) != "1":
         return
     if serves_on_cpu():
-        for name in CPU_HOOKS:
-            importlib.import_module(f"kvtop_lib.sglang_plugin.{name}").register()
+        for name in PLATFORM_HOOKS + (MODEL_HOOKS if runs_models() else ()):
+            importlib.import_module(f"{__package__}.{name}").register()
 
 
 def serves_on_cpu() -> bool:
@@ -28,3 +31,9 @@ def serves_on_cpu() -> bool:
     from sglang.srt.utils import is_cpu, is_cuda, is_hip
 
     return is_cpu() and not (is_cuda() or is_hip())
+
+
+def runs_models() -> bool:
+    """Whether this is a scheduler process: hooking model code in the others costs seconds."""
+    spawned = multiprocessing.parent_process() is not None
+    return spawned and "sglang.srt.managers.scheduler" in sys.modules
