@@ -36,6 +36,16 @@ def _missing(frame: pd.DataFrame, floor: float) -> pd.DataFrame:
     return gone.assign(floor=floor)
 
 
+def _ticks(blocks: pd.DataFrame, x: alt.X, color: alt.Color, fmt: str) -> alt.Chart:
+    tooltip = [
+        alt.Tooltip("title:N", title="arm"),
+        alt.Tooltip("c:Q", title="c"),
+        alt.Tooltip("value:Q", title="one block", format=fmt),
+    ]
+    ticks = alt.Chart(blocks).mark_tick(thickness=1.4, width=9, opacity=0.75)
+    return ticks.encode(x=x, y=alt.Y("value:Q"), color=color, tooltip=tooltip)
+
+
 def over_load(
     frame: pd.DataFrame,
     *,
@@ -47,6 +57,7 @@ def over_load(
     drop: int = 0,
     titles: list[str] | None = None,
     under: alt.Chart | None = None,
+    interval: bool = False,
     name: str = "",
 ) -> alt.LayerChart:
     """Line chart of a quantity over load.
@@ -65,6 +76,8 @@ def over_load(
         Arm titles in the run's order, when ``frame`` does not hold all of them.
     under : Chart, optional
         A layer below the lines, such as a reference rule.
+    interval : bool
+        Draw ``low`` to ``high`` where the frame has them, in place of a tick per block.
     """
     titles = titles or arm_titles(frame)
     frame = frame.assign(mean=frame["mean"].astype(float).replace(np.inf, np.nan))
@@ -85,23 +98,17 @@ def over_load(
         color=channels["color"], shape=channels["shape"]
     )
     layers = [lines, dots]
-    blocks = _blocks(frame)
-    if len(blocks):
+    bars = plain.dropna(subset=["low", "high"]) if interval else plain.iloc[:0]
+    if len(bars):
         layers.insert(
-            1,
-            alt.Chart(blocks)
-            .mark_tick(thickness=1.4, width=9, opacity=0.75)
-            .encode(
-                x=x,
-                y=alt.Y("value:Q"),
-                color=channels["color"],
-                tooltip=[
-                    alt.Tooltip("title:N", title="arm"),
-                    alt.Tooltip("c:Q", title="c"),
-                    alt.Tooltip("value:Q", title="one block", format=fmt),
-                ],
-            ),
+            0,
+            alt.Chart(bars)
+            .mark_rule(strokeWidth=1.6, opacity=0.55)
+            .encode(x=x, y=alt.Y("low:Q"), y2="high:Q", color=channels["color"]),
         )
+    blocks = _blocks(frame)
+    if len(blocks) and not len(bars):
+        layers.insert(1, _ticks(blocks, x, channels["color"], fmt))
     gone = _missing(frame, floor)
     if len(gone):
         layers.append(
@@ -170,6 +177,7 @@ def ratio_to_baseline(frame: pd.DataFrame, titles: list[str]) -> alt.LayerChart:
     the baseline first.
     """
     seen = [v for values in frame["values"] for v in values] or [1.0]
+    seen += [v for k in ("low", "high") for v in frame[k].dropna()]
     reach = max([1.1, *seen, *(1 / v for v in seen)]) * 1.04
     ticks = [
         t
@@ -197,4 +205,5 @@ def ratio_to_baseline(frame: pd.DataFrame, titles: list[str]) -> alt.LayerChart:
         y_axis=axis,
         floor=1 / reach,
         under=rule,
+        interval=True,
     )

@@ -65,36 +65,46 @@ def yield_and_cost(frame: pd.DataFrame, titles: list[str]) -> alt.LayerChart:
 
 
 def by_position(frame: pd.DataFrame, titles: list[str]) -> alt.LayerChart:
-    """Chance that a draft is accepted, by its position in the chain.
+    """Chance that a draft is accepted, by its position: a dot per load, the line pools them.
 
-    ``frame``: ``title``, ``position`` (1 = first draft), ``rate`` (accepted given that the one
-    before was), ``reached`` (steps that reached the position).
+    Parameters
+    ----------
+    frame : DataFrame
+        `kvtop_lib.acceptance.by_draft_position` with a ``title``: ``c``, ``position`` (from 1),
+        ``accepted`` (given that the draft before was), ``steps`` (that got so far).
+    titles : list of str
+        Titles of all arms of the run, the baseline first.
     """
     channels = arm_channels(titles, drop=1)
-    places = sorted(frame["position"].unique().tolist())
-    base = alt.Chart(frame).encode(
-        x=alt.X(
-            "position:O",
-            title="position of the draft in its chain",
-            axis=alt.Axis(values=places, labelAngle=0),
-        ),
-        y=alt.Y(
-            "rate:Q",
-            title="accepted, given the one before was",
-            scale=alt.Scale(domain=[0, 1]),
-            axis=alt.Axis(format="%", tickCount=5),
-        ),
-        color=channels["color"],
-        tooltip=[
-            alt.Tooltip("title:N", title="arm"),
-            alt.Tooltip("position:O"),
-            alt.Tooltip("rate:Q", format=".3f"),
-            alt.Tooltip("reached:Q", format=",d"),
-        ],
+    pooled = frame.assign(kept=frame["accepted"] * frame["steps"])
+    pooled = pooled.groupby(["title", "position"], as_index=False, sort=False)[["kept", "steps"]]
+    pooled = pooled.sum().eval("accepted = kept / steps")
+    x = alt.X("position:O", title="position of the draft in its chain", axis=alt.Axis(labelAngle=0))
+    y = alt.Y(
+        "accepted:Q",
+        title="accepted, given that the one before was",
+        scale=alt.Scale(domain=[0, 1]),
+        axis=alt.Axis(format="%", tickCount=5),
     )
-    lines = base.mark_line(strokeWidth=2).encode(strokeDash=channels["strokeDash"])
-    dots = base.mark_point(size=70, filled=True, opacity=1).encode(shape=channels["shape"])
-    return finish(alt.layer(lines, dots), 240, "acceptance by draft position")
+    tooltip = [
+        alt.Tooltip("title:N", title="arm"),
+        alt.Tooltip("position:O"),
+        alt.Tooltip("accepted:Q", format=".3f"),
+        alt.Tooltip("steps:Q", title="verify steps", format=",d"),
+    ]
+    base = alt.Chart(pooled).encode(x=x, y=y, tooltip=tooltip)
+    lines = base.mark_line(strokeWidth=2).encode(
+        color=channels["color"], strokeDash=channels["strokeDash"]
+    )
+    dots = base.mark_point(size=70, filled=True, opacity=1).encode(
+        color=channels["color"], shape=channels["shape"]
+    )
+    loads = (
+        alt.Chart(frame)
+        .mark_tick(thickness=1.4, width=11, opacity=0.7)
+        .encode(x=x, y=y, color=channels["color"], tooltip=[*tooltip, alt.Tooltip("c:Q")])
+    )
+    return finish(alt.layer(lines, loads, dots), 240, "acceptance by draft position")
 
 
 def decomposition(frame: pd.DataFrame, title: str) -> alt.LayerChart:

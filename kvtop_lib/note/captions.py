@@ -138,7 +138,7 @@ def plane(ev: Evidence) -> Caption:
     if not rows:
         return say("Yield and cost cannot be set side by side."), Markup("")
     low, high = rows[0], rows[-1]
-    pays_low, pays_high = (r["accept"].value > r["cost"].value for r in (low, high))
+    pays_low, pays_high = (r["step"].value > r["cost"].value for r in (low, high))
     claim = say(_PAYS[pays_low, pays_high])
     body = say(
         "For {arm} an iteration costs {l} times the baseline's at {cl} and {h} times at {ch}. "
@@ -156,9 +156,11 @@ def _yield_cost(ev: Evidence) -> list[dict]:
     rows = []
     for c in ev.loads if ev.primary else []:
         accept = ev.mean(ev.primary, c, "accept_len", "")
+        step = ev.mean(ev.primary, c, "tokens_per_step", "")
         iteration = ev.mean(ev.primary, c, "iteration_s_p50", "ms", 1e3)
         cost = ev.change(ev.primary, c, "iteration_s_p50")
-        if accept and iteration and cost:
+        if accept and step and iteration and cost:
             times = Value(f"{cost.ratio:.2f}", cost.percent.source, cost.ratio)
-            rows.append({"c": c, "accept": accept, "iteration": iteration, "cost": times})
+            found = {"accept": accept, "step": step, "iteration": iteration, "cost": times}
+            rows.append({"c": c, **found})
     return rows

@@ -50,7 +50,7 @@ def _repeats(ev: Evidence) -> Markup:
         )
     return say(
         "<b>How sure the differences are.</b> Every point has n = {n} blocks; ticks in the "
-        "figures show each block, no interval is claimed from so few.",
+        "figures show each block. Few launches make wide intervals, and a rare bad one is missed.",
         n=n,
     )
 
@@ -94,7 +94,7 @@ def _model(ev: Evidence) -> Markup | None:
 
 
 def _one_machine(ev: Evidence) -> Markup | None:
-    cores = ev.field("machine.cpu_count") or ev.field("machine.cores") or ev.field("machine.cpus")
+    cores = ev.field("machine.cores")
     where = say("one machine with {n} cores", n=cores) if cores else say("one machine")
     return say(
         "<b>Other hosts.</b> Client and server shared {w}; a client that competes for "

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from markupsafe import Markup
 
+from kvtop_lib import stats
 from kvtop_lib.note.evidence import NEAR, Change, Evidence
-from kvtop_lib.note.prose import Value, listing, say
+from kvtop_lib.note.prose import NBSP, Value, listing, say
 
-_NEAR = Value("2 %", "kvtop_lib.note.evidence:NEAR", NEAR)
+_NEAR = Value(f"{NEAR:.0%}".replace("%", f"{NBSP}%"), "kvtop_lib.note.evidence:NEAR", NEAR)
 _WORD = {"gain": "raises", "loss": "lowers", "same": "does not clearly change"}
 
 
@@ -63,6 +64,7 @@ def headline(ev: Evidence) -> Markup:
 
 
 def primary_changes(ev: Evidence) -> list[Change]:
+    """Changes of throughput of the arm that the headline speaks of, over rising load."""
     return ev.changes(ev.primary) if ev.primary else []
 
 
@@ -136,8 +138,13 @@ def standings(ev: Evidence, c: int) -> Markup | None:
 
 def near_note(ev: Evidence) -> Markup:
     """How a difference is told from none."""
-    blocks = int(ev.points["block"].nunique())
-    text = say("Changes under {near} are called level", near=_NEAR)
-    if blocks > 1:
-        text += say(", and so are those on whose sign the blocks disagree")
-    return text + say("; no A/A pair was run, so the noise of this machine is not known.")
+    no_floor = "; no A/A pair was run, so the noise of this machine is not known."
+    if ev.ratios["low"].notna().any():
+        summary = stats.summarise(stats.block_ratios(ev.points, "output_tok_s"))
+        sure = Value(stats.how_sure(summary), "kvtop_lib.stats:how_sure")
+        return say(
+            "Bars are intervals ({sure}); a change whose interval holds “equal” is called level"
+            + no_floor,
+            sure=sure,
+        )
+    return say("Changes under {near} are called level" + no_floor, near=_NEAR)

@@ -9,16 +9,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pandas as pd
 
 from kvtop_lib import tables
 from kvtop_lib.note.prose import NBSP, Value, percent, quantity
-from kvtop_lib.store import Run
+from kvtop_lib.store import Run, read_json
 from kvtop_lib.terms import KvtopError
 
 NEAR = 0.02
-"""A change smaller than this, or one on whose sign the blocks disagree, is called no clear
-difference; a convention until an A/A pair measures the noise of a run."""
+"""Without repeats a change smaller than this is called level; a convention, since one block cannot
+tell how far another would differ."""
 
 Verdict = Literal["gain", "loss", "same"]
 
@@ -122,11 +123,11 @@ class Evidence:
         row = frame[(frame["arm"] == arm) & (frame["c"] == c)]
         if row.empty or not row["n"].iloc[0]:
             return None
-        ratio, values, pairs = (row[k].iloc[0] for k in ("mean", "values", "lines"))
+        ratio, low, high, values, pairs = row[["mean", "low", "high", "values", "lines"]].iloc[0]
         where = ",".join(f"L{a}/L{b}" for a, b in pairs)
         source = f"results.jsonl#{where}:ratio({tables.FIELDS[column]})"
         value = Value(percent(ratio), source, ratio)
-        return Change(arm, c, value, verdict(ratio, values), len(values))
+        return Change(arm, c, value, verdict(ratio, low, high), len(values))
 
     def changes(self, arm: str, column: str = "output_tok_s") -> list[Change]:
         """Changes of an arm over rising load, where measured."""
@@ -149,16 +150,17 @@ class Evidence:
         return Value(f"{shown}{NBSP}{unit}".strip(), f"manifest.json#{path}", number)
 
     def deployment(self, arm: str) -> tuple[str, dict[str, Any]]:
-        """Folder (``arm/b1``) and record of an arm's first deployment, ("", {}) without one."""
-        for block in sorted(self.points.loc[self.points["arm"] == arm, "block"].unique()):
-            with contextlib.suppress(KvtopError):
-                return f"{arm}/b{block}", self.run.deployment(arm, int(block))
+        """Folder and record of an arm's probe deployment, ("", {}) without one."""
+        file = self.run.path / arm / "deploy" / "deployment.json"
+        with contextlib.suppress(KvtopError):
+            return f"{arm}/deploy", read_json(file)
         return "", {}
 
 
-def verdict(ratio: float, values: list[float]) -> Verdict:
-    """``gain``, ``loss`` or ``same`` by the convention of `NEAR`."""
-    split = min(values) < 1 < max(values)
-    if split or abs(math.log(ratio)) < math.log1p(NEAR):
-        return "same"
-    return "gain" if ratio > 1 else "loss"
+def verdict(ratio: float, low: float | None = None, high: float | None = None) -> Verdict:
+    """``same`` when the interval holds 1 or, without one, by the convention of `NEAR`."""
+    if low is not None and np.isfinite(low):
+        level = low <= 1 <= high
+    else:
+        level = abs(math.log(ratio)) < math.log1p(NEAR)
+    return "same" if level else ("gain" if ratio > 1 else "loss")

@@ -29,32 +29,28 @@ def layout(ev: Evidence) -> Markup | None:
     """Layout and machine."""
     layouts = {tables.pick(a, "layout") or "single" for a in ev.arms.values()}
     single = say("one server") if layouts == {"single"} else None
-    cores = _first(ev, "machine.cpu_count", "machine.cores", "machine.cpus")
+    cores = ev.field("machine.cores")
     return _joined(
         single,
-        _first(ev, "machine.cpu_model", "machine.cpu", "machine.processor"),
+        ev.field("machine.cpu_model"),
         cores and say("{n} cores", n=cores),
-        _first(ev, "machine.gpu", "machine.gpus"),
+        ev.field("machine.gpu"),
     )
 
 
 def runtime(ev: Evidence) -> Markup | None:
     """Engine, its version and the commit of this package."""
-    engine = _first(ev, "engine.version", "engine.sglang", "versions.sglang", "packages.sglang")
+    engine = ev.field("engine.version")
     return _joined(engine and say("SGLang {v}", v=engine), commit(ev, "KVTop"))
 
 
 def commit(ev: Evidence, name: str = "") -> Markup | None:
     """Commit of the package that measured."""
-    full = _first(ev, "git.commit", "commit", "provenance.git.commit")
+    full = ev.field("git.commit")
     if full is None:
         return None
     value = Value(full.text[:10], full.source)
     return say("{name} @ {c}", name=name, c=value) if name else say("{c}", c=value)
-
-
-def _first(ev: Evidence, *paths: str) -> Value | None:
-    return next((v for p in paths if (v := ev.field(p))), None)
 
 
 def arms(ev: Evidence) -> Markup:
@@ -92,11 +88,9 @@ def workload(ev: Evidence) -> Markup | None:
 
 def trace(ev: Evidence) -> Markup | None:
     """Trace, with its fingerprint."""
-    mark = _first(ev, "trace.sha256", "trace.fingerprint", "fingerprints.trace")
+    mark = ev.field("trace.sha256")
     short = mark and Value(mark.text[:12], mark.source)
-    return _joined(
-        _first(ev, "workload.trace", "trace.name"), short and say("fingerprint {s}", s=short)
-    )
+    return _joined(ev.field("trace.name"), short and say("fingerprint {s}", s=short))
 
 
 def loads(ev: Evidence) -> Markup:

@@ -10,7 +10,7 @@ import nbformat
 import vl_convert as vlc
 from nbconvert import HTMLExporter
 
-from kvtop_lib import paths
+from kvtop_lib import paths, runner
 from kvtop_lib.figures.static import VL_VERSION
 from kvtop_lib.terms import KvtopError
 
@@ -71,31 +71,11 @@ def check(html: str) -> None:
         raise KvtopError(f"the note would load something from outside: {found.group(0).strip()}")
 
 
-def execute(run: Path, kernel: str = "python3") -> nbformat.NotebookNode:
-    """Run `90_note.ipynb` on a run folder.
-
-    Raises
-    ------
-    KvtopError
-        When a cell fails; the message carries its last line.
-    """
-    import papermill as pm
-    from papermill.exceptions import PapermillExecutionError
-
+def execute(run: Path) -> nbformat.NotebookNode:
+    """Execute `90_note.ipynb` on a run folder; errors as in `kvtop_lib.runner.run`."""
     source = paths.notebooks_dir() / "90_note.ipynb"
     with tempfile.TemporaryDirectory() as scratch:
-        out = Path(scratch) / "90_note.ipynb"
-        try:
-            pm.execute_notebook(
-                str(source),
-                str(out),
-                parameters={"run": str(Path(run).resolve())},
-                kernel_name=kernel,
-                progress_bar=False,
-                log_output=False,
-            )
-        except PapermillExecutionError as e:
-            raise KvtopError(f"the note could not be rendered: {e.ename}: {e.evalue}") from e
+        out = runner.run(source, Path(scratch) / source.name, {"run": str(run.resolve())})
         return nbformat.read(out, as_version=4)
 
 

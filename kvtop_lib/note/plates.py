@@ -109,18 +109,11 @@ def mechanism(ev: Evidence) -> Plate | None:
 
 def plane(ev: Evidence) -> Plate | None:
     """Yield of drafting against its cost, both over the baseline's."""
-    cost = tables.ratios(ev.points, "iteration_s_p50")
-    if cost.empty or not cost["n"].any():
+    data = tables.yield_and_cost(ev.points)
+    if data.empty:
         return None
-    cost = cost[cost["n"] > 0].reset_index(drop=True)
-    accept = ev.by_load("accept_len").set_index(["arm", "c"])["mean"]
-    data = cost[["arm", "title", "c"]].assign(
-        cost_ratio=cost["mean"],
-        yield_ratio=[accept.get(key) for key in zip(cost["arm"], cost["c"], strict=True)],
-        lines=cost["lines"],
-    )
     chart = figures.yield_and_cost(data.drop(columns="lines"), ev.titles)
-    metric = say("acceptance length (the baseline's is one) against iteration time, relative")
+    metric = say("tokens delivered per iteration against iteration time, both relative")
     return Plate("plane", (chart,), data, captions.plane(ev), metric)
 
 

@@ -5,26 +5,27 @@ from kvtop_lib.tables.frames import (
     FIELDS,
     arms,
     by_load,
-    by_position,
-    geometric_mean,
     pick,
     points,
     ratios,
+    titled,
     titles,
 )
 from kvtop_lib.tables.readme import readme_table, write_readme
+from kvtop_lib.tables.relative import decomposition, yield_and_cost
 
 __all__ = [
     "BASELINE",
     "FIELDS",
     "arms",
     "by_load",
-    "by_position",
-    "geometric_mean",
+    "decomposition",
     "pick",
     "points",
     "ratios",
     "readme_table",
+    "titled",
     "titles",
     "write_readme",
+    "yield_and_cost",
 ]

@@ -10,19 +10,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from kvtop_lib import stats
 from kvtop_lib.store import Run
 from kvtop_lib.terms import KvtopError
 
 BASELINE = "baseline"
 
-FIELDS = {
-    field.replace(".", "_"): field
-    for field in (
-        "output_tok_s", "request_tok_s.p50", "decode_tok_s.p50", "ttft_s.p50", "ttft_s.p99",
-        "tpot_s.p50", "e2e_s.p50", "accept_len", "accept_rate", "iteration_s.p50", "active_mean",
-        "queued_mean", "requests_window", "output_tokens_window", "window_s",
-    )
-}  # fmt: skip
+_METRICS = """
+    output_tok_s request_tok_s.p50 decode_tok_s.p50 ttft_s.p50 ttft_s.p99 tpot_s.p50 e2e_s.p50
+    accept_len accept_rate tokens_per_step iteration_s.p50 active_mean queued_mean in_flight_mean
+    decoding_mean requests_window output_tokens_window window_s
+"""
+FIELDS = {field.replace(".", "_"): field for field in _METRICS.split()}
 """Metric column of a results frame -> its field in a line of ``results.jsonl``."""
 
 
@@ -115,61 +114,53 @@ def _trouble(part: pd.DataFrame) -> dict[str, str]:
     }
 
 
-def geometric_mean(values: list[float]) -> float:
-    """exp(mean(log x)): the mean of ratios that treats a gain and a loss alike."""
-    return float(np.exp(np.mean(np.log(values))))
-
-
 def ratios(frame: pd.DataFrame, column: str = "output_tok_s") -> pd.DataFrame:
-    """Ratio of every other arm to the baseline, formed within block pairs.
+    """Ratio of every other arm to the baseline, formed within block pairs (`kvtop_lib.stats`).
 
     Returns
     -------
     DataFrame
         As `by_load`, with ``mean`` the geometric mean over the blocks in which both points are
-        ok, and ``lines`` a list of pairs (line of the arm, line of the baseline).
+        ok, ``low`` and ``high`` its interval (None without one), and ``lines`` a list of pairs
+        (line of the arm, line of the baseline).
     """
-    base = frame[frame["arm"] == BASELINE].set_index(["block", "c"])
+    finite = frame.assign(**{column: frame[column].replace([np.inf], np.nan)})
+    try:
+        pairs = stats.block_ratios(finite, column, BASELINE)
+    except KvtopError:  # the baseline has no point to compare with
+        pairs = pd.DataFrame(columns=["arm", "workload", "c", "block", "ratio"])
+    means = {(r.arm, r.c): r for r in stats.summarise(pairs).itertuples()} if len(pairs) else {}
+    base = frame[frame["arm"] == BASELINE]
     rows = []
     for (arm, title, c), part in frame[frame["arm"] != BASELINE].groupby(
         ["arm", "title", "c"], sort=False
     ):
-        values, lines = [], []
-        for row in part.itertuples():
-            key = (row.block, row.c)
-            below = base.loc[key, column] if key in base.index else np.nan
-            above = getattr(row, column)
-            if np.isfinite(above) and np.isfinite(below) and below > 0:
-                values.append(float(above / below))
-                lines.append((row.line, int(base.loc[key, "line"])))
-        both = pd.concat([part, base[base.index.get_level_values("c") == c].reset_index()])
-        rows.append({"arm": arm, "title": title, "c": c, **_summary(values, geometric_mean),
-                     "lines": lines, **_trouble(both)})  # fmt: skip
+        own, found = pairs[(pairs["arm"] == arm) & (pairs["c"] == c)], means.get((arm, c))
+        rows.append(
+            {
+                "arm": arm,
+                "title": title,
+                "c": c,
+                "mean": found.ratio if found else None,
+                "low": found.low if found and np.isfinite(found.low) else None,
+                "high": found.high if found and np.isfinite(found.high) else None,
+                "values": own["ratio"].tolist(),
+                "n": len(own),
+                "lines": _pairs(own),
+                **_trouble(pd.concat([part, base[base["c"] == c]])),
+            }
+        )
     return pd.DataFrame(rows)
 
 
-def by_position(frame: pd.DataFrame) -> pd.DataFrame:
-    """Chance that a draft is accepted, by its position in the chain, mean over points.
+def _pairs(own: pd.DataFrame) -> list[tuple[int, int]]:
+    return [(int(r.line), int(r.baseline_line)) for r in own.itertuples()]
 
-    Returns
-    -------
-    DataFrame
-        ``arm``, ``title``, ``position`` (1 = first draft), ``rate`` (accepted given that the one
-        before was; mean weighted by verify steps), ``points``.
-    """
-    rows = []
-    for (arm, title), part in frame.groupby(["arm", "title"], sort=False):
-        lists = part.get("accept_by_position", pd.Series(dtype=object))
-        found = [
-            (i, rate, steps)
-            for rates, steps in zip(lists, part.get("verify_steps", lists), strict=True)
-            if isinstance(rates, list)
-            for i, rate in enumerate(rates, 1)
-        ]
-        table = pd.DataFrame(found, columns=["position", "rate", "steps"])
-        for position, at in table.groupby("position"):
-            rows.append(
-                {"arm": arm, "title": title, "position": int(position),
-                 "rate": float(np.average(at["rate"], weights=at["steps"])), "points": len(at)}
-            )  # fmt: skip
-    return pd.DataFrame(rows, columns=["arm", "title", "position", "rate", "points"])
+
+def titled(frame: pd.DataFrame, run: Run) -> pd.DataFrame:
+    """A frame with a column ``arm``, sorted as the run sorts its arms, with their ``title``."""
+    known = arms(run)
+    rank = {a: i for i, a in enumerate(known)}
+    names = [known.get(a, {}).get("title") or a for a in frame["arm"]]
+    order = sorted(range(len(frame)), key=lambda i: rank.get(frame["arm"].iloc[i], len(rank)))
+    return frame.assign(title=names).iloc[order].reset_index(drop=True)

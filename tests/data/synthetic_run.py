@@ -68,7 +68,7 @@ def output_tok_s(arm: str, block: int, c: int) -> float:
 
 
 def iteration_s(arm: str, block: int, c: int) -> float:
-    """So that throughput = active x acceptance length / iteration time x busy share."""
+    """So that throughput = requests decoding x acceptance length / iteration time, exactly."""
     return BUSY * c * accept_len(arm) / output_tok_s(arm, block, c)
 
 
@@ -106,7 +106,8 @@ def line(arm: str, block: int, c: int, attempt: int = 1, failed: str = "") -> di
                    "timeout": 1 if c == 32 else 0, "cancelled": 0},
         "requests_window": 6 * c,
         "output_tokens_window": round(tok_s * WINDOW_S),
-        "active_mean": float(c), "queued_mean": 0.0,
+        "active_mean": float(c), "queued_mean": 0.0, "in_flight_mean": float(c),
+        "decoding_mean": BUSY * c, "tokens_per_step": accept_len(arm) if HIST[arm] else None,
         "accept_len": accept_len(arm) if HIST[arm] else None,
         "accept_rate": accept_rate(arm), "verify_steps": REQUESTS * sum(HIST[arm]),
         "iteration_s": {"p50": step},
@@ -170,7 +171,7 @@ def manifest(run: str = "synthetic") -> dict:
         "workload": {"id": "agent", "title": "Agent sessions, recorded history",
                      "trace": "builtin:agent"},
         "git": {"commit": "0123456789abcdef0123456789abcdef01234567", "dirty": False},
-        "machine": {"cpu_model": "Imaginary CPU", "cpu_count": 2},
+        "machine": {"cpu_model": "Imaginary CPU", "cores": 2, "gpu": None},
         "engine": {"name": "sglang", "version": "0.5.23"},
         "trace": {"name": "agent", "sha256": "ab" * 32},
     }  # fmt: skip
@@ -184,8 +185,13 @@ def write_run(folder: Path) -> Path:
     for arm, block in order():
         home = folder / arm / f"b{block}"
         home.mkdir(parents=True, exist_ok=True)
-        deployment = {"arm": arm, "block": block, "startup_s": 20.0, "lossless": lossless(arm)}
+        deployment = {"arm": arm, "startup_s": 20.0}
         (home / "deployment.json").write_text(json.dumps(deployment))
+        probed = folder / arm / "deploy"
+        probed.mkdir(exist_ok=True)
+        (probed / "deployment.json").write_text(
+            json.dumps(deployment | {"lossless": lossless(arm)})
+        )
         for c in LOADS:
             if (arm, block, c) == RETRIED:
                 lines.append(line(arm, block, c, failed="connection reset by peer"))

@@ -1,0 +1,116 @@
+"""A block: one server lifetime of one arm, in which each of its points is measured once."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from kvtop_lib.engine import SERVED_NAME, Server, deployment
+from kvtop_lib.metrics import derive
+from kvtop_lib.params import load_arm, load_model, load_profile, load_workload
+from kvtop_lib.replay import Plan, SessionPool, run_point
+from kvtop_lib.store import Run, write_json
+from kvtop_lib.terms import SCHEMA, KvtopError
+from kvtop_lib.trace import load_trace
+
+
+class Block:
+    """What a block measures and where it goes.
+
+    Sessions are drawn from the trace by the profile's seed and the block's number, never by the
+    arm: every arm of a block sees the same prompts at a load, and no prompt twice.
+
+    Parameters
+    ----------
+    run : run folder.
+    profile, arm : names of parameter files.
+    block : number, from 1.
+    key : content key that the lines of results.jsonl carry, None without one.
+    progress : as `kvtop_lib.replay.run_point`.
+    """
+
+    def __init__(
+        self,
+        run: Path | str,
+        profile: str,
+        arm: str,
+        block: int,
+        key: str | None = None,
+        progress: str = "auto",
+    ) -> None:
+        self.records, self.profile = Run(Path(run)), load_profile(profile)
+        self.arm, self.model = load_arm(arm), load_model(self.profile.model)
+        self.workload = load_workload(self.profile.workload)
+        self.number, self.key, self._progress = block, key or None, progress
+        self.seed = self.profile.seed + block - 1
+        self.plan = Plan.of(self.profile, self.workload)
+        sessions = load_trace(self.workload.trace).sessions
+        self.pool = SessionPool(sessions, self.profile.loads, self.seed)
+
+    @property
+    def folder(self) -> Path:
+        """Folder of this block's records."""
+        return self.records.block_dir(self.arm.id, self.number)
+
+    def launch(self) -> Server:
+        """Start the arm's server and record its deployment.
+
+        Raises
+        ------
+        KvtopError
+            As `kvtop_lib.engine.Server.launch`.
+        """
+        server = Server.launch(self.model, self.arm, self.folder)
+        write_json(self.folder / "deployment.json", deployment(server, self.model, self.arm))
+        return server
+
+    def measure(self, server: Server, c: int) -> dict[str, Any]:
+        """Flush the caches, replay the point at `c` lanes, and append its line to results.jsonl.
+
+        A point that cannot be measured gets a line with status ``failed`` and no number, and the
+        sweep may go on; an interrupted one is recorded as ``aborted`` before the interrupt is
+        passed on.
+        """
+        labels = self._labels(c)
+        place = [labels[k] for k in ("arm", "block", "workload", "load", "attempt")]
+        folder = self.records.point_dir(*place)
+        try:
+            server.flush_cache()
+            run_point(
+                server.url, SERVED_NAME, self.pool.slice(c), c, self.plan, self.seed, folder,
+                labels=labels, progress=self._progress,
+            )  # fmt: skip
+            point = derive(folder)
+        except KvtopError as e:
+            point = self._failed(labels, str(e), folder)
+        except KeyboardInterrupt:
+            if (folder / "recording.json").is_file():
+                self.records.append_result(derive(folder))
+            raise
+        self.records.append_result(point)
+        return point
+
+    def _labels(self, c: int) -> dict[str, Any]:
+        where = (self.arm.id, self.number, self.workload.id, f"c{c}")
+        attempt = self.records.next_attempt(*where)
+        names = ("arm", "block", "workload", "load")
+        return {
+            "schema": SCHEMA, "run": self.records.name, **dict(zip(names, where, strict=True)),
+            "c": c, "attempt": attempt, "seed": self.seed, "key": self.key,
+        }  # fmt: skip
+
+    def _failed(self, labels: dict[str, Any], reason: str, folder: Path) -> dict[str, Any]:
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        point = {**labels, "status": "failed", "reason": reason, "started_utc": now}
+        write_json(folder / "point.json", point)
+        return point
+
+    def points(self) -> pd.DataFrame:
+        """This block's lines of results.jsonl, by load."""
+        found = self.records.results()
+        mine = found[(found["arm"] == self.arm.id) & (found["block"] == self.number)]
+        shown = ["c", "status", "reason", "output_tok_s", "ttft_s_p50", "accept_len", "line"]
+        return mine.reindex(columns=shown).sort_values("c", ignore_index=True)
