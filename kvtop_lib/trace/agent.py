@@ -45,10 +45,11 @@ class AgentShape:
     """Sizes and times of planned sessions."""
 
     turns: tuple[int, int] = (3, 7)
-    new_tokens: LogNormal = LogNormal(95, 0.35, 55, 150)  # new prompt tokens per turn
+    new_tokens: LogNormal = LogNormal(100, 0.35, 60, 145)  # new prompt tokens per turn
     think_s: LogNormal = LogNormal(1.0, 1.0, 0.1, 20.0)  # before each turn but the first
     output_tokens: int = 60  # expected per turn, to stay within session_tokens
     session_tokens: int = 800
+    spare_turns: int = 0  # more than wanted, for answers that the recording takes back
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,7 @@ class SessionPlan:
     id: str
     task: str
     turns: tuple[PlannedTurn, ...]
+    keep: int  # turns wanted; the others are spare
 
 
 def estimate_tokens(text: str) -> int:
@@ -99,10 +101,9 @@ def plan_sessions(
             f"the {sessions} asked for; ask for fewer or add tasks."
         )
     planner = _Planner(dict(corpus), tasks, shape, count_tokens, random.Random(f"agent/{seed}"))
-    openings = enumerate(planner.openings(sessions), 1)
     return [
-        SessionPlan(f"{prefix}-{i:04d}", task, planner.turns(tasks.tasks[task], path))
-        for i, (task, path) in openings
+        planner.session(f"{prefix}-{i:04d}", task, path)
+        for i, (task, path) in enumerate(planner.openings(sessions), 1)
     ]
 
 
@@ -125,34 +126,41 @@ class _Planner:
             task = ids[i % len(ids)]
             yield task, orders[task][i // len(ids)]
 
-    def turns(self, task: str, path: str) -> tuple[PlannedTurn, ...]:
+    def session(self, id: str, task: str, path: str) -> SessionPlan:
         """Turn 0 states the task and shows its file; later turns read on, there or elsewhere."""
+        shape, text = self.shape, self.tasks.tasks[task].replace("{path}", path)
+        wanted = self.rng.randint(*shape.turns)
+        asks = self.rng.sample(self.tasks.asks, len(self.tasks.asks))
         turns: list[PlannedTurn] = []
-        tokens = 0
-        for k in range(self.rng.randint(*self.shape.turns)):
+        tokens = keep = 0
+        for k in range(wanted + shape.spare_turns):
             files = {path: self.files[path]} if k == 1 else self.files
-            messages = self.read(files) if k else self.opening(task, path)
-            new = sum(self.count_tokens(m["content"]) for m in messages) + self.shape.output_tokens
-            if tokens + new > self.shape.session_tokens:
+            messages = self.read(files, asks[k % len(asks)]) if k else self.opening(text, path)
+            tokens += sum(self.count_tokens(m["content"]) for m in messages) + shape.output_tokens
+            if k < wanted and tokens <= shape.session_tokens:
+                keep = k + 1
+            elif len(turns) == keep + shape.spare_turns:
                 break
-            tokens += new
-            think_s = round(self.shape.think_s.draw(self.rng), 2) if k else 0.0
-            turns.append(PlannedTurn(messages, think_s))
-        return tuple(turns)
+            turns.append(PlannedTurn(messages, self.think_s() if k else 0.0))
+        return SessionPlan(id, task, tuple(turns), keep)
+
+    def think_s(self) -> float:
+        """Time of thought or of a tool."""
+        return round(self.shape.think_s.draw(self.rng), 2)
 
     def opening(self, task: str, path: str) -> Messages:
-        """System prompt, and the task with the start of what the agent reads for it."""
-        text = task.replace("{path}", path)
-        spent = self.count_tokens(self.tasks.system) + self.count_tokens(text)
+        """System prompt, and the task with a part of its file."""
+        closing = self.rng.choice(self.tasks.closings) if self.tasks.closings else ""
+        spent = sum(self.count_tokens(text) for text in (self.tasks.system, task, closing))
         excerpt = self.excerpt({path: self.files[path]}, spent)
+        content = "\n\n".join(part for part in (task, excerpt.text, closing) if part)
         return (
             {"role": "system", "content": self.tasks.system},
-            {"role": "user", "content": f"{text}\n\n{excerpt.text}"},
+            {"role": "user", "content": content},
         )
 
-    def read(self, files: dict[str, str]) -> Messages:
+    def read(self, files: dict[str, str], ask: str) -> Messages:
         """A tool's result, an excerpt of one of ``files``, and what the user asks about it."""
-        ask = self.rng.choice(self.tasks.asks)
         excerpt = self.excerpt(files, self.count_tokens(ask) + HEADING_TOKENS)
         heading = f"{excerpt.path}, lines {excerpt.first_line}-{excerpt.last_line}:"
         return ({"role": "user", "content": f"{heading}\n\n{excerpt.text}\n\n{ask}"},)

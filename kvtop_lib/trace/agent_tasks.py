@@ -16,12 +16,14 @@ class AgentTasks:
     """A task file.
 
     ``tasks`` maps an id to the user's first message, in which ``{path}`` stands for a file;
-    ``asks`` are the short requests that follow an excerpt.
+    ``asks`` are the short requests that follow an excerpt; ``closings``, if any, end the first
+    message, after its excerpt.
     """
 
     system: str
     tasks: dict[str, str]
     asks: tuple[str, ...]
+    closings: tuple[str, ...] = ()
 
     @classmethod
     def load(cls, path: str | Path | None = None) -> AgentTasks:
@@ -40,4 +42,5 @@ class AgentTasks:
         pathless = [key for key, text in raw["tasks"].items() if "{path}" not in text]
         if pathless:
             raise KvtopError(f"{path}: task {pathless[0]!r} does not name {{path}}; add it.")
-        return cls(raw["system"], dict(raw["tasks"]), tuple(raw["asks"]))
+        closings = tuple(raw.get("closings", ()))
+        return cls(raw["system"], dict(raw["tasks"]), tuple(raw["asks"]), closings)

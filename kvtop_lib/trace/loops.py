@@ -1,18 +1,24 @@
-"""Does an output end in a loop? Small models often do, and loops make drafts look too good.
+"""Does an output end in a loop, or say again what was said? Both make drafts look too good.
 
-The rule, on words (runs of letters or digits, and single punctuation marks; all numbers count as
-the same word, so that a numbered list of one sentence is a loop too): an output is *looped* when
-its tail is at least ``MIN_REPEATS`` copies of one phrase, in which a phrase of fewer than
-``MIN_WORDS`` words must be repeated until it covers as much as ``MIN_REPEATS`` copies of
-``MIN_WORDS`` words. A last copy that the token limit cut short counts for the words it has.
+Words are runs of letters or digits, and single punctuation marks; all numbers count as the same
+word, so that a numbered list of one sentence is a loop too.
+
+Loop: the tail of the output is at least ``MIN_REPEATS`` copies of one phrase, in which a phrase of
+fewer than ``MIN_WORDS`` words must be repeated until it covers as much as ``MIN_REPEATS`` copies
+of ``MIN_WORDS`` words. A last copy that the token limit cut short counts for the words it has.
+
+Repetition: more than ``REPEATED_SHARE`` of the output's phrases of ``MIN_WORDS``
+words occur in the earlier outputs of its session.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 MIN_WORDS = 4
 MIN_REPEATS = 3
+REPEATED_SHARE = 0.5
 
 _WORD = re.compile(r"\d+|[^\W\d]+|[^\w\s]")
 
@@ -22,7 +28,7 @@ def ends_in_loop(text: str) -> bool:
 
     The text is also looked at without its last word, which a token limit may have cut in two.
     """
-    words = ["0" if w.isdigit() else w for w in _WORD.findall(text)]
+    words = _words(text)
     return _tail_repeats(words) or _tail_repeats(words[:-1])
 
 
@@ -39,3 +45,22 @@ def _tail_repeats(words: list[str]) -> bool:
         if run + n >= MIN_REPEATS * max(n, MIN_WORDS):
             return True
     return False
+
+
+def repeats(text: str, earlier: Iterable[str]) -> bool:
+    """Whether ``text`` says mostly again what ``earlier`` texts said, by the rule above."""
+    phrases = _phrases(text)
+    known = {phrase for other in earlier for phrase in _phrases(other)}
+    return sum(p in known for p in phrases) > REPEATED_SHARE * len(phrases)
+
+
+def _words(text: str) -> list[str]:
+    return ["0" if w.isdigit() else w for w in _WORD.findall(text)]
+
+
+def _phrases(text: str) -> list[tuple[str, ...]]:
+    """All runs of ``MIN_WORDS`` words; a shorter text is one phrase, an empty one has none."""
+    words = [w.lower() for w in _words(text)]
+    if len(words) < MIN_WORDS:
+        return [tuple(words)] if words else []
+    return [tuple(words[i : i + MIN_WORDS]) for i in range(len(words) - MIN_WORDS + 1)]

@@ -46,6 +46,7 @@ class Session:
     id: str
     task: str
     turns: tuple[Turn, ...]
+    withdrawn: int = 0  # answers that were taken back while recording (kvtop_lib.trace.record)
 
     def request_messages(self, k: int) -> list[dict[str, str]]:
         """Chat messages of the request of turn ``k`` (0-based).
@@ -75,7 +76,12 @@ class Session:
 
     def to_dict(self) -> dict[str, Any]:
         """The session as stored, one JSON line."""
-        return {"id": self.id, "task": self.task, "turns": [t.to_dict() for t in self.turns]}
+        return {
+            "id": self.id,
+            "task": self.task,
+            "withdrawn": self.withdrawn,
+            "turns": [t.to_dict() for t in self.turns],
+        }
 
 
 @dataclass(frozen=True)

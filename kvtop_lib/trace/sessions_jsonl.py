@@ -56,11 +56,6 @@ def write_sessions(trace: Trace, path: str | Path) -> None:
     os.replace(partial, path)
 
 
-def session_from_dict(row: Any) -> Session:
-    """Build a session from its stored form; raises ``ValueError`` with what is wrong."""
-    return _session(row)
-
-
 def _at(path: Path, item: tuple[int, str], build: Callable[[Any], Any]) -> Any:
     number, line = item
     try:
@@ -92,7 +87,8 @@ def _session(row: Any) -> Session:
             built.append(_turn(turn))
         except _Bad as error:
             raise _Bad(f"turn {k}: {error}") from None
-    return Session(_get(row, "id", str), _get(row, "task", str), tuple(built))
+    withdrawn = _count(row, "withdrawn", low=0) if "withdrawn" in row else 0
+    return Session(_get(row, "id", str), _get(row, "task", str), tuple(built), withdrawn)
 
 
 def _turn(row: Any) -> Turn:
@@ -127,10 +123,10 @@ def _get(row: dict[str, Any], key: str, kind: type) -> Any:
     return row[key]
 
 
-def _count(row: dict[str, Any], key: str) -> int:
+def _count(row: dict[str, Any], key: str, low: int = 1) -> int:
     value = _get(row, key, int)
-    if isinstance(value, bool) or value < 1:
-        raise _Bad(f'"{key}" must be a whole number of at least 1, not {value!r}')
+    if isinstance(value, bool) or value < low:
+        raise _Bad(f'"{key}" must be a whole number of at least {low}, not {value!r}')
     return value
 
 
