@@ -1,0 +1,77 @@
+"""How to train: the plan, the split of the data, the optimisers and their schedule."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from kvtop_lib.models.eagle_head import EagleHead
+from kvtop_lib.models.mtp_loss import LossPlan
+from kvtop_lib.models.mtp_states import Segment, States, concatenate
+from kvtop_lib.terms import KvtopError
+
+DOMAINS = ("agent", "other")
+
+
+@dataclass(frozen=True)
+class TrainPlan:
+    """How long and how to train."""
+
+    train_tokens: int = 3_000_000  # positions seen over all passes; the schedule ends there
+    draft_vocabulary: int = 6144
+    batch_tokens: int = 3072  # over all processes
+    unroll_share: float = 0.3  # of batches that train draft steps 2 and 3 too
+    muon_lr: float = 0.01  # matrices of the layer
+    adamw_lr: float = 1e-3  # norm and biases
+    warmup_steps: int = 30
+    seed: int = 1
+    processes: int = 2
+    eval_every_tokens: int = 300_000
+    eval_sessions: int = 16  # per domain, for the curve
+    checkpoint_every_steps: int = 100
+    loss: LossPlan = field(default_factory=LossPlan)
+
+
+def split(states: States) -> tuple[list[Segment], dict[str, list[Segment]]]:
+    """Training segments, and held-out segments by domain.
+
+    Raises
+    ------
+    KvtopError
+        When a part is empty.
+    """
+    usable = [s for s in states.segments if s.length > 2]
+    train = [s for s in usable if not s.heldout]
+    held = {d: [s for s in usable if s.heldout and s.domain == d] for d in DOMAINS}
+    if not train or not all(held.values()):
+        raise KvtopError(
+            f"{len(states.segments)} sessions are too few to train and to hold out; extract more."
+        )
+    return train, held
+
+
+def take(states: States, segments: list[Segment]) -> States:
+    """A copy of the states of some segments."""
+    parts = []
+    for s in segments:
+        rows = slice(s.start, s.start + s.length)
+        tensors = (states.tokens, states.greedy, states.output, states.hidden)
+        parts.append(States(*(t[rows] for t in tensors), (replace(s, start=0),)))
+    return concatenate(parts)
+
+
+def optimisers(head: EagleHead, plan: TrainPlan) -> list[torch.optim.Optimizer]:
+    """Muon for matrices, AdamW for the norm and the bias."""
+    matrices = [p for p in head.parameters() if p.ndim == 2]
+    vectors = [p for p in head.parameters() if p.ndim != 2]
+    return [
+        torch.optim.Muon(matrices, lr=plan.muon_lr, weight_decay=0.0, momentum=0.95),
+        torch.optim.AdamW(vectors, lr=plan.adamw_lr, betas=(0.9, 0.98), weight_decay=0.0),
+    ]
+
+
+def rate(step: int, tokens: int, plan: TrainPlan) -> float:
+    """Factor of the learning rates: linear warm-up by steps, then linear to 2 % by tokens seen."""
+    warm = min(1.0, (step + 1) / plan.warmup_steps)
+    return warm * max(0.02, 1.0 - tokens / plan.train_tokens)
