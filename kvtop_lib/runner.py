@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import ast
 import difflib
+import json
 import os
 import signal
 import sys
@@ -32,14 +33,12 @@ def parameters(notebook: Path) -> dict[str, Any]:
     KvtopError
         When the notebook is missing or the cell is not plain assignments.
     """
-    import nbformat
-
     if not notebook.is_file():
         raise KvtopError(f"there is no notebook {notebook}")
-    cells = nbformat.read(notebook, as_version=4).cells
-    tagged = [c for c in cells if "parameters" in c.metadata.get("tags", [])]
+    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+    tagged = ["".join(c["source"]) for c in cells if "parameters" in c["metadata"].get("tags", [])]
     found: dict[str, Any] = {}
-    for node in ast.parse("\n".join(c.source for c in tagged)).body:
+    for node in ast.parse("\n".join(tagged)).body:
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
         if not all(isinstance(t, ast.Name) for t in targets) or getattr(node, "value", 0) is None:
             raise KvtopError(f"the parameters cell of {notebook.name} must hold only name = value")

@@ -3,26 +3,13 @@
 from __future__ import annotations
 
 import os
-import platform
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from kvtop_lib import paths
 from kvtop_lib.engine.server import Server
 from kvtop_lib.params import Arm, Model
-
-_PACKAGES = ("sglang", "torch", "transformers", "kvtop")
-
-
-def _versions() -> dict[str, str | None]:
-    found: dict[str, str | None] = {"python": platform.python_version()}
-    for name in _PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = None
-    return found
+from kvtop_lib.provenance import versions
 
 
 def changed_args(requested: dict[str, Any], resolved: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -75,6 +62,6 @@ def deployment(server: Server, model: Model, arm: Arm) -> dict[str, Any]:
         "width_tokens": resolved.get("speculative_num_draft_tokens") or 1,
         "memory_bytes": server.memory_bytes(),
         "cores": len(os.sched_getaffinity(0)),
-        "versions": _versions(),
+        "versions": versions(),
     }
     return portable(record)

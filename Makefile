@@ -1,0 +1,105 @@
+# A graph of files keyed by content: `kvtop_lib.keys` writes a key file only when what it stands
+# for has changed, and everything measured depends on such keys, never on the sources' file times.
+
+PROFILE ?= reproduce
+VENV ?= .venv
+PYTHON ?= python3
+OUTPUTS := $(or $(KVTOP_OUTPUTS),outputs)
+RUN := $(OUTPUTS)/runs/$(PROFILE)
+NOTE := $(if $(filter reproduce,$(PROFILE)),$(OUTPUTS)/note.html,$(RUN)/note.html)
+PY := $(VENV)/bin/python
+STEP := $(PY) -m kvtop_lib.step $(PROFILE)
+LOCKS := requirements/cpu.lock requirements/no-deps.lock pyproject.toml
+READY := $(VENV)/.kvtop-$(shell cat $(LOCKS) | cksum | tr -d ' ')
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+.SECONDEXPANSION:
+.PHONY: help reproduce install model keys note test lint lab bench lossless train-mtp record clean
+
+help:  ## what can be made
+	@echo "make TARGET [PROFILE=$(PROFILE)] [VENV=$(VENV)]"
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
+
+# ---- the run: keys -> deployments -> blocks -> derived results -> analyses -> note ------------
+
+-include $(RUN)/graph.mk   # ARMS, and BLOCKS in the order of measurement; written by `keys`
+KEYS := $(RUN)/keys
+DEPLOYED := $(ARMS:%=$(RUN)/%/deploy/10_deploy.ipynb)
+MEASURED := $(BLOCKS:%=$(RUN)/%/20_sweep.ipynb)
+ANALYSED := $(RUN)/30_acceptance.ipynb $(RUN)/40_iterations.ipynb
+
+reproduce: keys  ## measure what has changed and render the note (PROFILE=name)
+	@if $(MAKE) -q --no-print-directory $(NOTE); then echo "nothing to do: $(NOTE) is current"; \
+	else $(MAKE) --no-print-directory $(NOTE) && echo "done: $(NOTE)"; fi
+
+keys: $(READY)
+	@$(STEP) keys
+
+$(RUN)/manifest.json: $(KEYS)/manifest.key
+	@$(STEP) manifest
+
+$(RUN)/baseline/deploy/10_deploy.ipynb: $(KEYS)/baseline.deploy.key | $(RUN)/manifest.json
+	@$(STEP) baseline/deploy
+
+# a drafting arm's outputs are compared with the baseline's
+$(filter-out $(RUN)/baseline/%,$(DEPLOYED)): $(RUN)/%/deploy/10_deploy.ipynb: \
+		$(KEYS)/%.deploy.key $(RUN)/baseline/deploy/10_deploy.ipynb | $(RUN)/manifest.json
+	@$(STEP) $*/deploy
+
+# a block depends on its arm's key; all arms must have been deployed once, at whatever time
+$(MEASURED): $(RUN)/%/20_sweep.ipynb: $(KEYS)/$$(firstword $$(subst /, ,$$*)).key | $(DEPLOYED)
+	@$(STEP) $*
+
+$(RUN)/derive.key: $(KEYS)/derive.key $(MEASURED)
+	@$(STEP) derive
+
+$(ANALYSED): $(RUN)/%.ipynb: $(KEYS)/%.key $(RUN)/derive.key
+	@$(STEP) $*
+
+$(NOTE): $(KEYS)/90_note.key $(RUN)/derive.key $(DEPLOYED) $(RUN)/manifest.json $(ANALYSED)
+	@$(STEP) note
+
+# ---- set-up -----------------------------------------------------------------------------------
+
+install: $(READY)  ## create the environment (a second call does nothing)
+
+$(READY):
+	@PYTHON="$(PYTHON)" sh requirements/install.sh "$(VENV)"
+	@rm -f $(VENV)/.kvtop-* && touch $@
+
+model: $(READY)  ## build the checkpoint of the embedded model
+	@$(PY) -m kvtop_lib.models.smollm2
+
+# ---- everything else --------------------------------------------------------------------------
+
+note: keys  ## render the note again from the records, without a server
+	@$(STEP) derive
+	@$(STEP) note
+
+test: $(READY)  ## all tests: unit, notebooks, engine
+	@CI=$${CI:-true} OMP_NUM_THREADS=1 $(PY) -m pytest tests $(PYTEST)
+
+lint: $(READY)  ## style
+	@$(PY) -m ruff check . && $(PY) -m ruff format --check .
+
+lab: $(READY)  ## JupyterLab on this folder
+	@$(PY) -m jupyterlab
+
+bench: $(READY)  ## iteration times beside a bare loop of the same model
+	@$(PY) -m kvtop_lib.sglang_plugin.bench
+
+lossless: $(READY)  ## greedy outputs of every arm against the baseline, 50 prompts
+	@$(PY) -m kvtop_lib.cli lossless $(PROFILE)
+
+train-mtp: $(READY)  ## train the MTP layer (about two hours; resumes)
+	@$(PY) -m kvtop_lib.runner notebooks/05_train_mtp_layer.ipynb $(OUTPUTS)/05_train_mtp_layer.ipynb
+
+record: $(READY)  ## record the agent trace anew from the baseline
+	@$(PY) -m kvtop_lib.cli trace record
+
+clean:  ## remove what can be made again without measuring; raw records stay
+	rm -rf build *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -f $(OUTPUTS)/note.html $(OUTPUTS)/runs/*/note.html $(OUTPUTS)/runs/*/[349]0_*.ipynb
+	find . -path ./$(VENV) -prune -o \( -name __pycache__ -o -name '*.partial' \) -print0 | xargs -0 rm -rf

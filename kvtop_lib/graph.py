@@ -1,0 +1,116 @@
+"""The steps of a run, in order, with what they need, make and take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from kvtop_lib.digest import digest, file_digest
+from kvtop_lib.params import Profile
+
+BASELINE = "baseline"
+DEPLOY_S = 60.0  # launch, probe, end
+LAUNCH_S = 40.0  # of a block
+ANALYSIS_S = 15.0
+
+
+@dataclass(frozen=True)
+class Step:
+    """One rule of the graph: a notebook, the key it depends on, and the folder it fills.
+
+    Attributes
+    ----------
+    name : ``<arm>/deploy``, ``<arm>/b<k>``, or an analysis notebook's name.
+    notebook : name of the notebook.
+    key : name of the key file.
+    folder : relative to the run.
+    estimate_s : expected time, seconds.
+    """
+
+    name: str
+    notebook: str
+    key: str
+    folder: str
+    estimate_s: float
+
+    @property
+    def arm(self) -> str:
+        """Arm of a deployment or a block."""
+        return self.folder.partition("/")[0]
+
+    @property
+    def block(self) -> int | None:
+        """Number of the block, from 1; None for other steps."""
+        return int(self.folder.rpartition("/b")[2]) if self.notebook == "20_sweep" else None
+
+    def target(self, run: Path) -> Path:
+        """The executed notebook."""
+        return run / self.folder / f"{self.notebook}.ipynb"
+
+    def wanted(self, run: Path) -> str:
+        """Key that the target must have been made with, and with what it reads of the run."""
+        own = (run / "keys" / f"{self.key}.key").read_text(encoding="utf-8").strip()
+        reads = None
+        if self.notebook == "10_deploy" and self.arm != BASELINE:
+            reads = run / BASELINE / "deploy" / "lossless.json"
+        elif self.notebook not in ("10_deploy", "20_sweep"):
+            reads = run / "results.jsonl"
+        return digest([own, file_digest(reads)]) if reads and reads.is_file() else own
+
+    def done(self, run: Path) -> bool:
+        """Whether the target exists and was made with the wanted key."""
+        made = run / self.folder / f"{self.notebook}.key"
+        try:
+            return self.target(run).is_file() and made.read_text().strip() == self.wanted(run)
+        except OSError:
+            return False
+
+
+def deploys(profile: Profile) -> list[Step]:
+    """One probe deployment per arm, the baseline first: the others are compared with it."""
+    arms = [BASELINE, *(a for a in profile.arms if a != BASELINE)]
+    return [Step(f"{a}/deploy", "10_deploy", f"{a}.deploy", f"{a}/deploy", DEPLOY_S) for a in arms]
+
+
+def blocks(profile: Profile) -> list[Step]:
+    """Server lifetimes, interleaved: A B C, then C B A, and so on, so that drift hits all arms."""
+    point_s = profile.burn_in_s + profile.warmup_s + profile.window_s + profile.drain_s / 2
+    each_s = LAUNCH_S + len(profile.loads) * point_s
+    order = [
+        (arm, k)
+        for k in range(1, profile.blocks + 1)
+        for arm in (profile.arms if k % 2 else reversed(profile.arms))
+    ]
+    return [Step(f"{a}/b{k}", "20_sweep", a, f"{a}/b{k}", each_s) for a, k in order]
+
+
+def analyses() -> list[Step]:
+    """Notebooks that read records and need no server."""
+    return [Step(n, n, n, ".", ANALYSIS_S) for n in ("30_acceptance", "40_iterations")]
+
+
+def steps(profile: Profile) -> list[Step]:
+    """All steps of a run that execute notebooks, but the note's, in the order of execution."""
+    return [*deploys(profile), *blocks(profile), *analyses()]
+
+
+def left_s(profile: Profile, run: Path) -> float:
+    """Expected time of the steps that are not done, seconds."""
+    return sum(step.estimate_s for step in steps(profile) if not step.done(run))
+
+
+def minutes(seconds: float) -> str:
+    """``about 3 min``, ``less than a minute``."""
+    return f"about {seconds / 60:.0f} min" if seconds >= 50 else "less than a minute"
+
+
+def variables(profile: Profile) -> str:
+    """Variables of a run for Make: arms, and blocks in the order of measurement."""
+
+    def line(name: str, values: Iterable[str]) -> str:
+        return f"{name} := {' '.join(values)}\n"
+
+    return line("ARMS", (s.arm for s in deploys(profile))) + line(
+        "BLOCKS", (s.folder for s in blocks(profile))
+    )

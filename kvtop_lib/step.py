@@ -1,0 +1,170 @@
+"""One step of a run, as the Makefile calls it: ``python -m kvtop_lib.step PROFILE STEP``.
+
+STEP is ``keys`` (write changed keys and the graph's variables), ``manifest``, ``<arm>/deploy``,
+``<arm>/b<k>``, ``derive``, ``30_acceptance``, ``40_iterations`` or ``note``. A step whose result
+was made with the wanted key does nothing, whatever the file times say. Records of an earlier
+measurement are moved to ``<run>/superseded/``, never edited.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+from kvtop_lib import graph, keys, paths
+from kvtop_lib.digest import write_if_changed
+from kvtop_lib.graph import Step
+from kvtop_lib.params import Profile, load_model, load_profile
+from kvtop_lib.terms import KvtopError
+
+
+def say(text: str) -> None:
+    """A line of progress, at once."""
+    print(text, flush=True)
+
+
+def set_aside(run: Path, path: Path) -> Path | None:
+    """Move `path` to ``<run>/superseded/<its name>-<time>``; None when there is nothing."""
+    if not path.exists():
+        return None
+    name = path.relative_to(run).as_posix().replace("/", "-")
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
+    target = run / "superseded" / f"{name}-{stamp}"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    os.replace(path, target)
+    return target
+
+
+def update_keys(profile: Profile, run: Path) -> None:
+    """Write the keys that have changed, and say which measurements they cost."""
+    for name, reasons in keys.update(profile, run).items():
+        if name in profile.arms:
+            say(f"{name}: to be measured again, changed: {', '.join(reasons)}")
+    write_if_changed(run / "graph.mk", graph.variables(profile))
+
+
+def ensure_model(profile: Profile) -> None:
+    """Build the model's checkpoint when it is one that we build (instant when it is there).
+
+    Raises
+    ------
+    KvtopError
+        When the builder fails.
+    """
+    builder = load_model(profile.model).builder
+    if builder:
+        command = [sys.executable, "-m", f"kvtop_lib.models.{builder}"]
+        if subprocess.run(command, stdout=subprocess.DEVNULL).returncode:
+            raise KvtopError(f"the checkpoint of {profile.model!r} could not be built")
+
+
+def given(step: Step, profile: Profile, run: Path) -> dict[str, object]:
+    """Parameters of a step's notebook."""
+    if step.notebook == "10_deploy":
+        return {"profile": profile.id, "arm": step.arm, "folder": str(run / step.folder)}
+    if step.notebook == "20_sweep":
+        key = step.wanted(run)
+        common = {"profile": profile.id, "arm": step.arm, "block": step.block}
+        return {**common, "run": str(run), "key": key}
+    return {"run": str(run)}
+
+
+def execute(step: Step, profile: Profile, run: Path) -> None:
+    """Run a step's notebook unless its result is current.
+
+    Raises
+    ------
+    KvtopError
+        As `kvtop_lib.runner.run` and `ensure_model`.
+    """
+    from kvtop_lib import runner
+
+    target = step.target(run)
+    if step.done(run):
+        target.touch()  # a file time was changed, not the content
+        return
+    everything = graph.steps(profile)
+    place = f"[{everything.index(step) + 1}/{len(everything)}] {step.name.replace('/', ', ')}"
+    left = graph.minutes(graph.left_s(profile, run))
+    say(f"{place}: {graph.minutes(step.estimate_s)}; whole run: {left} left")
+    if step.folder != ".":
+        if old := set_aside(run, run / step.folder):
+            say(f"  earlier records kept in {old.relative_to(run)}")
+        ensure_model(profile)
+    wanted = step.wanted(run)
+    runner.run(paths.notebooks_dir() / f"{step.notebook}.ipynb", target, given(step, profile, run))
+    write_if_changed(target.with_suffix(".key"), wanted + "\n")
+
+
+def derive_all(run: Path) -> None:
+    """Compute all points anew from their raw records; a changed one gets a new result line."""
+    from kvtop_lib import metrics
+    from kvtop_lib.store import Run, jsonable
+
+    records = Run(run)
+    latest = {line["line"]: line for line in records.lines()}
+    for row in records.results().to_dict("records"):
+        if not (records.folder(row) / "recording.json").is_file():
+            continue  # it failed before there was anything to derive from
+        old = {k: v for k, v in latest[row["line"]].items() if k != "line"}
+        point = metrics.derive(records.folder(row))
+        if jsonable(point) != jsonable(old):
+            line = records.append_result(point)
+            say(f"{row['arm']} b{row['block']} {row['load']}: derived anew, line {line}")
+    write_if_changed(run / "derive.key", (run / "keys" / "derive.key").read_text())
+
+
+def render(profile: Profile, run: Path) -> None:
+    """Render the note of a run."""
+    from kvtop_lib.note import render_note
+
+    out = paths.outputs_dir() / "note.html" if profile.id == "reproduce" else run / "note.html"
+    say(f"note: {render_note(run, out)}")
+
+
+def do(profile_name: str, name: str) -> None:
+    """Do one step; errors as in the functions above, and for a step that the run does not have."""
+    profile = load_profile(profile_name)
+    run = paths.runs_dir().resolve() / profile.id
+    known = {step.name: step for step in graph.steps(profile)}
+    if name == "keys":
+        update_keys(profile, run)
+    elif name == "manifest":
+        from kvtop_lib import provenance
+
+        set_aside(run, run / "manifest.json")
+        provenance.write_manifest(profile, run, keys.fingerprints(profile, run))
+    elif name == "derive":
+        derive_all(run)
+        (run / "derive.key").touch()
+    elif name == "note":
+        render(profile, run)
+    elif name in known:
+        execute(known[name], profile, run)
+    else:
+        raise KvtopError(f"run {profile.id!r} has no step {name!r}; it has {', '.join(known)}")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Command line; 1 with one message on failure, 130 when interrupted."""
+    parser = argparse.ArgumentParser(prog="python -m kvtop_lib.step")
+    parser.add_argument("profile")
+    parser.add_argument("step")
+    args = parser.parse_args(argv)
+    try:
+        do(args.profile, args.step)
+    except KvtopError as e:
+        print(f"kvtop: {e}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(f"kvtop: {args.step} was interrupted; what was measured is kept", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,24 @@
+#!/bin/sh
+# Create the environment from the lock files: install.sh VENV. Called by `make install`.
+set -eu
+venv=$1
+python=${PYTHON:-python3}
+here=$(dirname "$0")
+
+fail() { echo "kvtop: $1" >&2; exit 1; }
+command -v "$python" >/dev/null || fail "$python is missing; install Python 3.11 or later"
+"$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
+    fail "$("$python" --version) is too old; install Python 3.11 or later, or name one with PYTHON=..."
+"$python" -c 'import venv, ensurepip' 2>/dev/null ||
+    fail "Python's venv module is missing; install it (Debian: apt-get install python3-venv)"
+command -v cc >/dev/null || command -v gcc >/dev/null ||
+    echo "kvtop: no C compiler (cc): the CPU kernels fall back to torch and are much slower;" \
+        "install one (Debian: apt-get install gcc) before measuring" >&2
+
+[ -x "$venv/bin/python" ] || "$python" -m venv "$venv" || fail "$venv could not be created"
+pip() { "$venv/bin/python" -m pip --disable-pip-version-check install --quiet "$@"; }
+# The lock is complete, so nothing is resolved; byte code is made at the first import.
+echo "kvtop: installing into $venv (some minutes, about 7 GB)"
+pip --no-deps --no-compile -r "$here/cpu.lock"
+pip --no-deps --no-compile -r "$here/no-deps.lock"  # without their CUDA and model-hub dependencies
+pip --no-deps --no-build-isolation --editable "$here/.."

@@ -1,0 +1,176 @@
+"""Make measures what has changed and nothing else: the real Makefile over small notebooks.
+
+Notebooks run without a kernel here (`step_without_kernel`), since only the graph is the matter.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+import yaml
+from nbformat.v4 import new_code_cell, new_notebook, new_output
+
+ROOT = Path(__file__).parents[2]
+LOG = """
+import os
+with open(os.environ["KVTOP_ROOT"] + "/log", "a") as f:
+    print({text}, file=f)
+"""
+SWEEP = (
+    LOG.format(text='"sweep", arm, block')
+    + """
+import json
+line = {"run": "p", "arm": arm, "block": block, "workload": "w", "load": "c1", "c": 1,
+        "attempt": 1, "status": "failed", "reason": "fake", "key": key}
+open(run + "/results.jsonl", "a").write(json.dumps(line) + "\\n")
+open(f"{run}/{arm}/b{block}/record", "w").write("raw")
+"""
+)
+DEPLOY = LOG.format(text='"deploy", arm') + 'open(folder + "/lossless.json", "w").write("[]")'
+FAKES = {
+    "10_deploy": ('profile = ""\narm = ""\nfolder = ""', DEPLOY),
+    "20_sweep": ('profile = ""\narm = ""\nblock = 0\nrun = ""\nkey = ""', SWEEP),
+    "30_acceptance": ('run = ""', LOG.format(text='"acceptance"')),
+    "40_iterations": ('run = ""', LOG.format(text='"iterations"')),
+    "90_note": ('run = ""', LOG.format(text='"note"')),
+}
+FIRST = [
+    "deploy baseline", "deploy other", "sweep baseline 1", "sweep other 1", "sweep other 2",
+    "sweep baseline 2", "acceptance", "iterations", "note",
+]  # fmt: skip
+
+
+def write_notebook(root: Path, name: str, *, code: str | None = None) -> None:
+    defaults, body = FAKES[name]
+    cells = [
+        new_code_cell(defaults, metadata={"tags": ["parameters"]}),
+        new_code_cell(code or body),
+    ]
+    nbformat.write(new_notebook(cells=cells), root / "notebooks" / f"{name}.ipynb")
+
+
+@pytest.fixture
+def root(tmp_path):
+    """A small checkout: the real Makefile, fake notebooks, two arms and two blocks."""
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    shutil.copytree(ROOT / "requirements", tmp_path / "requirements")
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    for folder in ("arms", "models", "workloads", "profiles"):
+        (tmp_path / "params" / folder).mkdir(parents=True)
+    (tmp_path / "notebooks").mkdir()
+    (tmp_path / "model").mkdir()
+    (tmp_path / "trace.jsonl").write_text("{}\n")
+    for name in FAKES:
+        write_notebook(tmp_path, name)
+    params = {
+        "arms/baseline": {"title": "b"},
+        "arms/other": {"title": "o", "draft": {"method": "ngram", "width": 2}},
+        "models/m": {"title": "m", "checkpoint": str(tmp_path / "model"), "context_tokens": 512},
+        "workloads/w": {
+            "title": "w", "trace": str(tmp_path / "trace.jsonl"), "max_output_tokens": 8,
+        },
+        "profiles/p": {
+            "title": "p", "model": "m", "workload": "w", "arms": ["baseline", "other"],
+            "loads": [1], "blocks": 2, "burn_in_s": 0, "warmup_s": 0, "window_s": 1,
+            "drain_s": 0, "timeout_s": 1,
+        },
+    }  # fmt: skip
+    for name, data in params.items():
+        (tmp_path / "params" / f"{name}.yaml").write_text(yaml.safe_dump(data))
+    return tmp_path
+
+
+def make(root: Path, *goals: str, ok: bool = True) -> tuple[list[str], str]:
+    """Run Make; what the notebooks have logged, and what was printed."""
+    (root / "log").unlink(missing_ok=True)
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "KVTOP"))}
+    python = f"{sys.executable} {Path(__file__).with_name('step_without_kernel.py')}"
+    command = ["make", *(goals or ["reproduce"]), "PROFILE=p", f"PY={python}", "READY=Makefile"]
+    done = subprocess.run(
+        command, cwd=root, env=env | {"KVTOP_ROOT": str(root)}, text=True, timeout=180,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    assert (done.returncode == 0) == ok, done.stdout
+    log = root / "log"
+    return log.read_text().splitlines() if log.is_file() else [], done.stdout
+
+
+def edit(root: Path, name: str, **fields) -> None:
+    file = root / "params" / f"{name}.yaml"
+    file.write_text(yaml.safe_dump({**yaml.safe_load(file.read_text()), **fields}))
+
+
+def test_the_graph_measures_what_has_changed_and_nothing_else(root):
+    run = root / "outputs" / "runs" / "p"
+    done, out = make(root)
+    assert done == FIRST  # blocks interleaved: A B, then B A
+    assert "[1/8]" in out and "left" in out
+
+    done, out = make(root)
+    assert (done, "nothing to do" in out) == ([], True)
+
+    # touched files, and a notebook saved in JupyterLab with outputs, cost nothing
+    for file in [*root.rglob("*.yaml"), *root.glob("notebooks/*"), *run.glob("keys/*.key")]:
+        file.touch()
+    nb = nbformat.read(root / "notebooks" / "20_sweep.ipynb", 4)
+    nb.cells[1].outputs = [new_output("stream", text="42")]
+    nb.metadata["language_info"] = {"name": "python"}
+    nbformat.write(nb, root / "notebooks" / "20_sweep.ipynb")
+    edit(root, "arms/other", description="prose that does not act")
+    done, _ = make(root)
+    assert [x for x in done if x != "note"] == []
+
+    # one arm edited: this arm only, its earlier records kept as they were
+    edit(root, "arms/other", env={"X": "1"})
+    done, out = make(root)
+    assert done == [
+        "deploy other", "sweep other 1", "sweep other 2", "acceptance", "iterations", "note",
+    ]  # fmt: skip
+    assert "other: to be measured again, changed: arm" in out
+    kept = sorted(p.name.rsplit("-", 1)[0] for p in (run / "superseded").glob("other-*"))
+    assert kept == ["other-b1", "other-b2", "other-deploy"]
+    assert {p.read_text() for p in run.glob("superseded/other-b*/record")} == {"raw"}
+
+    # a measurement does not depend on the deployment's or the analyses' notebooks
+    write_notebook(root, "30_acceptance", code=FAKES["30_acceptance"][1] + "1 + 1")
+    done, _ = make(root)
+    assert done == ["acceptance", "note"]
+
+    lines = [json.loads(x) for x in (run / "results.jsonl").read_text().splitlines()]
+    assert len(lines) == 6
+    assert len({x["key"] for x in lines if x["arm"] == "other"}) == 2
+
+
+def test_a_failing_block_leaves_a_partial_and_no_result(root):
+    write_notebook(root, "20_sweep", code="raise ValueError('out of tokens')")
+    _, out = make(root, ok=False)
+    assert "20_sweep.ipynb failed in cell 2: ValueError: out of tokens" in out
+    block = root / "outputs" / "runs" / "p" / "baseline" / "b1"
+    assert [p.name for p in block.iterdir()] == ["20_sweep.ipynb.partial"]
+    write_notebook(root, "20_sweep")
+    done, _ = make(root)
+    assert done == FIRST[2:]  # deployments are kept
+    assert not list(block.glob("*.partial"))
+
+
+def test_clean_spares_raw_records(root):
+    make(root)
+    run = root / "outputs" / "runs" / "p"
+    make(root, "clean")
+    assert not (run / "note.html").exists()
+    assert (run / "other" / "b2" / "record").is_file()
+    assert len((run / "results.jsonl").read_text().splitlines()) == 4
+    done, _ = make(root)
+    assert done == ["acceptance", "iterations", "note"]
+
+
+def test_a_wrong_parameter_file_stops_everything_with_one_sentence(root):
+    edit(root, "arms/other", sever_args={})
+    done, out = make(root, ok=False)
+    assert done == []
+    assert "unknown key 'sever_args', did you mean 'server_args'?" in out
