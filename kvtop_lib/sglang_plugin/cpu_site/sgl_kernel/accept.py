@@ -1,5 +1,6 @@
 """What verification keeps: the accepted path, its slots, the bonus token, the shifted ids."""
 
+import numpy as np
 import torch
 
 from .ragged import ragged_rows
@@ -31,27 +32,28 @@ def verify_tree_greedy_cpu(
     target_predict : [bs, n] the target's argmax at every node
     """
     bs, n = candidates.shape
-    batch = torch.arange(bs)
-    predicted = target_predict.flatten()
-    last = retrive_index[:, 0].clone()  # the last accepted node, flattened over the batch
-    accepted = torch.zeros(bs, dtype=torch.int64)
-    accept_index[:, 0] = last.to(accept_index.dtype)
-    node = retrive_next_token[:, 0]
+    batch, predicted = np.arange(bs), target_predict.numpy().ravel()
+    tokens, place = candidates.numpy(), retrive_index.numpy()
+    child, sibling = retrive_next_token.numpy(), retrive_next_sibling.numpy()
+    out, index = predicts.numpy(), accept_index.numpy()
+    last = place[:, 0].copy()  # the last accepted node, flattened over the batch
+    accepted = np.zeros(bs, dtype=np.int64)
+    index[:, 0] = last
+    node = child[:, 0]
     # A walk visits each node at most once, whether it descends or moves to a sibling.
     for _ in range(n - 1):
-        live = (node >= 0) & (accepted < accept_index.shape[1] - 1)
-        if not bool(live.any()):
+        live = (node >= 0) & (accepted < index.shape[1] - 1)
+        if not live.any():
             break
-        at = node.clamp(min=0)
-        match = live & (candidates[batch, at] == predicted[last])
-        predicts[last[match]] = predicted[last[match]].to(predicts.dtype)
+        match = live & (tokens[batch, node] == predicted[last])
+        out[last[match]] = predicted[last[match]]
         accepted += match
-        last = torch.where(match, retrive_index[batch, at], last)
-        accept_index[batch[match], accepted[match]] = last[match].to(accept_index.dtype)
-        step = torch.where(match, retrive_next_token[batch, at], retrive_next_sibling[batch, at])
-        node = torch.where(live, step, -1)
-    accept_token_num.copy_(accepted)
-    predicts[last] = predicted[last].to(predicts.dtype)
+        last = np.where(match, place[batch, node], last)
+        index[batch[match], accepted[match]] = last[match]
+        step = np.where(match, child[batch, node], sibling[batch, node])
+        node = np.where(live, step, -1)
+    accept_token_num.numpy()[:] = accepted
+    out[last] = predicted[last]
 
 
 def fill_bonus_tokens_cpu(
@@ -68,8 +70,9 @@ def fill_bonus_tokens_cpu(
     accept_lens : [bs] accepted tokens, bonus included
     bonus_tokens : [bs], changed in place
     """
-    at = torch.arange(accept_lens.numel()) * accept_stride + accept_lens - 1
-    bonus_tokens.copy_(accept_tokens.flatten()[at])
+    lengths = accept_lens.numpy()
+    at = np.arange(len(lengths)) * accept_stride + lengths - 1
+    bonus_tokens.numpy()[:] = accept_tokens.numpy().ravel()[at]
 
 
 def fill_accept_out_cache_loc_cpu(
@@ -85,9 +88,9 @@ def fill_accept_out_cache_loc_cpu(
     out_cache_loc : [bs * n] slot of every node
     accept_out_cache_loc : changed in place
     """
-    kept = accept_index.flatten()
+    kept = accept_index.numpy().ravel()
     kept = kept[kept >= 0]
-    accept_out_cache_loc[: kept.numel()] = out_cache_loc[kept]
+    accept_out_cache_loc.numpy()[: len(kept)] = out_cache_loc.numpy()[kept]
 
 
 def rotate_input_ids_cpu(
@@ -108,10 +111,10 @@ def rotate_input_ids_cpu(
         Where the new token goes instead of the request's last place. Empty requests
         take none.
     """
-    starts, lengths = extend_start_loc.to(torch.int64), extend_seq_lens.to(torch.int64)
-    row, offset = ragged_rows((lengths - 1).clamp(min=0))
+    ids, starts, lengths = input_ids.numpy(), extend_start_loc.numpy(), extend_seq_lens.numpy()
+    row, offset = ragged_rows(np.maximum(lengths - 1, 0))
     at = starts[row] + offset
-    input_ids[at] = input_ids[at + 1]
-    last = starts + lengths - 1 if select_index is None else select_index.to(torch.int64)
+    ids[at] = ids[at + 1]
+    last = starts + lengths - 1 if select_index is None else select_index.numpy()
     full = lengths > 0
-    input_ids[last[full]] = topk_index.flatten()[full].to(input_ids.dtype)
+    ids[last[full]] = topk_index.numpy().ravel()[full]

@@ -29,11 +29,8 @@ def assign_req_to_token_pool_cpu(
     out_cache_loc : [sum(end - start)] slots
     pool_len : width of the table (unused; the tensor knows it)
     """
-    row, offset = ragged_rows(end_offset - start_offset)
-    columns = start_offset.to(torch.int64)[row] + offset
-    req_to_token[req_pool_indices[row], columns] = out_cache_loc[: row.numel()].to(
-        req_to_token.dtype
-    )
+    rows, columns = _cells(req_pool_indices, start_offset, end_offset)
+    req_to_token.numpy()[rows, columns] = out_cache_loc.numpy()[: len(rows)]
 
 
 def assign_extend_cache_locs_cpu(
@@ -49,11 +46,8 @@ def assign_extend_cache_locs_cpu(
     The reverse of `assign_req_to_token_pool_cpu`: ``out_cache_loc`` [sum(end - start)] is
     changed in place.
     """
-    row, offset = ragged_rows(end_offset - start_offset)
-    columns = start_offset.to(torch.int64)[row] + offset
-    out_cache_loc[: row.numel()] = req_to_token[req_pool_indices[row], columns].to(
-        out_cache_loc.dtype
-    )
+    rows, columns = _cells(req_pool_indices, start_offset, end_offset)
+    out_cache_loc.numpy()[: len(rows)] = req_to_token.numpy()[rows, columns]
 
 
 def assign_draft_cache_locs_contiguous_cpu(
@@ -74,9 +68,9 @@ def assign_draft_cache_locs_contiguous_cpu(
     out_cache_loc : [bs * topk * steps], changed in place
     """
     width = topk * speculative_num_steps
-    columns = seq_lens.to(torch.int64)[:, None] + torch.arange(width)
-    slots = req_to_token[req_pool_indices[:, None], columns]
-    out_cache_loc[: slots.numel()] = slots.flatten().to(out_cache_loc.dtype)
+    columns = seq_lens.numpy()[:, None] + np.arange(width)
+    slots = req_to_token.numpy()[req_pool_indices.numpy()[:, None], columns]
+    out_cache_loc.numpy()[: slots.size] = slots.ravel()
 
 
 def build_draft_decode_metadata_cpu(
@@ -127,12 +121,20 @@ def copy_all_layer_kv_cache_cpu(
     tgt_loc, src_loc : [n] rows
     """
     # A chain's accepted tokens already lie where they belong: nothing to move.
-    moved = tgt_loc != src_loc
-    if not bool(moved.any()):
+    target, source = tgt_loc.numpy(), src_loc.numpy()
+    moved = target != source
+    if not moved.any():
         return
-    target, source = tgt_loc[moved].numpy(), src_loc[moved].numpy()
+    target, source = target[moved], source[moved]
     rows = int(max(target.max(), source.max())) + 1
     for address, stride in zip(data_ptrs.tolist(), strides.tolist(), strict=True):
         raw = (ctypes.c_uint8 * (rows * stride)).from_address(address)
         buffer = np.frombuffer(raw, np.uint8).reshape(rows, stride)
         buffer[target] = buffer[source]
+
+
+def _cells(rows: torch.Tensor, start: torch.Tensor, end: torch.Tensor):
+    """Table row and column of every position in ``start..end`` of every request."""
+    first = start.numpy()
+    row, offset = ragged_rows(end.numpy() - first)
+    return rows.numpy()[row], first[row] + offset

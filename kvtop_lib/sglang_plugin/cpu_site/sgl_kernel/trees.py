@@ -6,6 +6,9 @@ child) and ``retrieve_next_sibling`` (the next child of the same parent); -1 mea
 is the root, the last committed token; children have larger numbers than their parents.
 """
 
+import functools
+
+import numpy as np
 import torch
 
 FULL_MASK, QLEN_ONLY = 0, 1  # sglang.kernels.ops.speculative.spec_tree.TreeMaskMode
@@ -40,25 +43,19 @@ def build_tree_kernel_efficient_cpu(
     positions : [bs * n], retrieve_* : [bs, n], changed in place (links preset to -1)
     depth : draft steps
     """
-    n, bs = draft_token_num, verified_seq_len.numel()
-    parent = _parents(parent_list, selected_index, topk, n, bs)
-    ancestor = _ancestors(parent, depth)
-    visible = ancestor | torch.eye(n, dtype=torch.bool)
-    visible[:, :, 0] = True
-    hops = (torch.arange(n) > 0) + ancestor[:, :, 1:].sum(-1)
-    positions.copy_((verified_seq_len[:, None] + hops).flatten())
-    retrieve_index.copy_(torch.arange(bs * n).view(bs, n))
-    _write_links(parent, retrieve_next_token, retrieve_next_sibling)
-    if tree_mask_mode == QLEN_ONLY:
-        tree_mask[: bs * n * n] = visible.flatten()
-    elif tree_mask_mode == FULL_MASK:
-        start = 0
-        for row, length in enumerate(verified_seq_len.tolist()):
-            size = n * (length + n)
-            tree_mask[start : start + size].view(n, length + n)[:, length:] = visible[row]
-            start += size
+    n, lengths = draft_token_num, verified_seq_len.numpy()
+    bs = len(lengths)
+    if topk == 1:
+        parent, visible, hops = _chain(n)
     else:
-        raise NotImplementedError(f"tree mask mode {tree_mask_mode} has no CPU version")
+        parent = _parents(parent_list.numpy(), selected_index.numpy(), topk, n, bs)
+        ancestor = _ancestors(parent, depth)
+        visible = ancestor | np.eye(n, dtype=bool)
+        visible[:, :, 0] = True
+        hops = (np.arange(n) > 0) + ancestor[:, :, 1:].sum(-1)
+    _write(positions, lengths, hops, retrieve_index)
+    _write_links(parent, retrieve_next_token, retrieve_next_sibling)
+    _write_mask(tree_mask.numpy(), np.broadcast_to(visible, (bs, n, n)), lengths, tree_mask_mode)
 
 
 def reconstruct_indices_from_tree_mask(
@@ -88,49 +85,75 @@ def reconstruct_indices_from_tree_mask(
     bs, n = batch_size, draft_token_num
     if bs == 0:
         return
-    ancestor = tree_mask[: bs * n * n].view(bs, n, n).tril(-1)
-    parent = torch.where(ancestor, torch.arange(n), -1).amax(-1)
-    positions.copy_((verified_seq_len[:, None] + ancestor.sum(-1)).flatten())
-    retrieve_index.copy_(torch.arange(bs * n).view(bs, n))
+    ancestor = np.tril(tree_mask.numpy()[: bs * n * n].reshape(bs, n, n), -1)
+    parent = np.where(ancestor, np.arange(n), -1).max(-1)
+    _write(positions, verified_seq_len.numpy(), ancestor.sum(-1), retrieve_index)
     _write_links(parent, retrieve_next_token, retrieve_next_sibling)
 
 
-def _parents(
-    parent_list: torch.Tensor, selected_index: torch.Tensor, topk: int, n: int, bs: int
-) -> torch.Tensor:
+@functools.cache
+def _chain(n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Parents [1, n], visibility [n, n] and depths [n] of a chain."""
+    return np.arange(-1, n - 1)[None], np.tri(n, dtype=bool), np.arange(n)
+
+
+def _parents(parent_list: np.ndarray, selected_index: np.ndarray, topk: int, n: int, bs: int):
     """[bs, n] parent of every node; -1 for the root and for nodes whose parent was cut off."""
-    root = torch.full((bs, 1), -1, dtype=torch.int64)
+    parent = np.full((bs, n), -1)
     if n == 1:
-        return root
-    selected = selected_index[:, : n - 1].to(torch.int64)
+        return parent
+    selected = selected_index[:, : n - 1]
     group = selected // topk
-    if parent_list.numel() == 0:
-        return torch.cat((root, torch.zeros_like(group)), 1)
-    expanded = parent_list.to(torch.int64).gather(1, group.clamp(max=parent_list.shape[1] - 1))
+    if parent_list.size == 0:
+        parent[:, 1:] = 0
+        return parent
+    expanded = np.take_along_axis(parent_list, np.minimum(group, parent_list.shape[1] - 1), 1)
     same = selected[:, None, :] == expanded[:, :, None]
-    place = torch.where(same.any(-1), same.int().argmax(-1) + 1, -1)
-    return torch.cat((root, torch.where(group == 0, 0, place)), 1)
+    place = np.where(same.any(-1), same.argmax(-1) + 1, -1)
+    parent[:, 1:] = np.where(group == 0, 0, place)
+    return parent
 
 
-def _ancestors(parent: torch.Tensor, depth: int) -> torch.Tensor:
+def _ancestors(parent: np.ndarray, depth: int) -> np.ndarray:
     """[bs, n, n] bool: node ``j`` is a proper ancestor of ``i`` (the root counts as one)."""
     bs, n = parent.shape
-    ancestor = torch.zeros(bs, n, n, dtype=torch.bool)
+    ancestor = np.zeros((bs, n, n), dtype=bool)
     reached = parent
     for _ in range(depth):
-        ancestor |= (reached[:, :, None] == torch.arange(n)) & (reached >= 0)[:, :, None]
-        reached = torch.where(reached >= 0, parent.gather(1, reached.clamp(min=0)), -1)
+        ancestor |= (reached[:, :, None] == np.arange(n)) & (reached >= 0)[:, :, None]
+        above = np.take_along_axis(parent, np.maximum(reached, 0), 1)
+        reached = np.where(reached >= 0, above, -1)
     return ancestor
 
 
-def _write_links(
-    parent: torch.Tensor, next_token: torch.Tensor, next_sibling: torch.Tensor
-) -> None:
+def _write(positions, lengths: np.ndarray, hops: np.ndarray, retrieve_index) -> None:
+    """Position of every node from its depth, and its place in the flattened batch; in place."""
+    bs, n = retrieve_index.shape
+    positions.numpy()[:] = (lengths[:, None] + hops).ravel()
+    retrieve_index.numpy()[:] = np.arange(bs * n).reshape(bs, n)
+
+
+def _write_links(parent: np.ndarray, next_token, next_sibling) -> None:
     """First child and next sibling of every node, -1 where there is none; in place."""
     n = parent.shape[1]
-    nodes = torch.arange(n)
-    child = torch.where(parent[:, None, :] == nodes[:, None], nodes, n).amin(-1)
-    next_token.copy_(torch.where(child < n, child, -1))
+    nodes = np.arange(n)
+    child = np.where(parent[:, None, :] == nodes[:, None], nodes, n).min(-1)
+    next_token.numpy()[:] = np.where(child < n, child, -1)
     same = (parent[:, None, :] == parent[:, :, None]) & (nodes > nodes[:, None])
-    sibling = torch.where(same & (parent >= 0)[:, :, None], nodes, n).amin(-1)
-    next_sibling.copy_(torch.where(sibling < n, sibling, -1))
+    sibling = np.where(same & (parent >= 0)[:, :, None], nodes, n).min(-1)
+    next_sibling.numpy()[:] = np.where(sibling < n, sibling, -1)
+
+
+def _write_mask(mask: np.ndarray, visible: np.ndarray, lengths: np.ndarray, mode: int) -> None:
+    """Lay the visibility [bs, n, n] of the draft tokens out as ``mode`` wants it, in place."""
+    bs, n, _ = visible.shape
+    if mode == QLEN_ONLY:
+        mask[: bs * n * n] = visible.ravel()
+    elif mode == FULL_MASK:
+        start = 0
+        for row, length in enumerate(lengths.tolist()):
+            size = n * (length + n)
+            mask[start : start + size].reshape(n, length + n)[:, length:] = visible[row]
+            start += size
+    else:
+        raise NotImplementedError(f"tree mask mode {mode} has no CPU version")
