@@ -40,6 +40,8 @@ def tokens(requests: pd.DataFrame, counters: dict, max_output_tokens: int) -> di
     """
     name = "generation_tokens_total"
     before, after = (counters.get(k, {}).get(name) for k in ("before", "after"))
+    if after is None and before is not None:
+        return _audit(False, None, None, f"the server died: its {name} counter is gone")
     if after is None:
         return _audit(None, None, None, f"the server has no {name} counter (--enable-metrics)")
     server, ok = after - (before or 0.0), requests["status"] == "ok"

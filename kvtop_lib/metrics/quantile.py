@@ -31,7 +31,7 @@ def percentile(values, q: float) -> float | None:
     low, part = int(rank), rank - int(rank)
     if part == 0 or x[low] == math.inf:
         return float(x[low])
-    return math.inf if x[low + 1] == math.inf else float(x[low] + part * (x[low + 1] - x[low]))
+    return float(x[low] + part * (x[low + 1] - x[low]))
 
 
 def percentiles(values, qs: tuple[int, ...] = (50, 90, 99)) -> dict[str, float | None]:

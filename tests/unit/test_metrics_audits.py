@@ -46,6 +46,12 @@ def test_without_a_counter_conservation_is_not_claimed():
     assert found["ok"] is None and "--enable-metrics" in found["reason"]
 
 
+def test_a_server_that_died_or_restarted_during_the_point_is_found_out():
+    gone = audits.tokens(CUT, {**_counters(5, 0), "after": {}}, 64)
+    assert gone["ok"] is False and "the server died" in gone["reason"]
+    assert audits.tokens(CUT, _counters(5000, 10), 64)["ok"] is False
+
+
 @pytest.mark.parametrize(
     ("server", "queued", "client", "ok"),
     [

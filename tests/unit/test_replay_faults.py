@@ -72,6 +72,13 @@ def test_a_refused_connection_fails_the_point_and_does_not_eat_the_trace(tmp_pat
     assert "output_tok_s" not in point
 
 
+def test_a_lane_waits_after_a_failure(tmp_path):
+    with ScriptedServer(lambda body, n: Play(status=503) if n else GOOD) as server:
+        _, _, facts = play_point(server, tmp_path)  # 0.8 s, a pause is 0.5 s
+    assert 2 <= len(server.bodies) <= 3
+    assert facts["outcome"] == "complete"
+
+
 def test_a_failed_turn_gives_its_session_up(tmp_path):
     def script(body, n):
         return Play(status=500) if body["messages"][-1]["content"].endswith("-1") else GOOD

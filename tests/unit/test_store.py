@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-import multiprocessing
+import threading
+import time
 
 import numpy as np
 import pytest
 
+from kvtop_lib import store
 from kvtop_lib.store import Run, read_json, write_json
 from kvtop_lib.terms import KvtopError
 
@@ -116,13 +118,28 @@ def test_json_is_written_whole_or_not_at_all(tmp_path):
     assert read_json(file)["x"] == 1 and [p.name for p in tmp_path.iterdir()] == ["a.json"]
 
 
-def _append(path: str, arm: str) -> list[int]:
-    return [Run(path).append_result(_line(arm=arm, c=c)) for c in range(1, 41)]
+def test_writers_at_the_same_time_get_lines_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(store.json, "dumps", _slowly(json.dumps))
+    lines: dict[str, list[int]] = {}
 
+    def write(arm: str) -> None:
+        lines[arm] = [Run(tmp_path).append_result(_line(arm=arm, c=c)) for c in range(1, 21)]
 
-def test_writers_at_the_same_time_get_lines_of_their_own(tmp_path):
-    with multiprocessing.get_context("spawn").Pool(2) as pool:
-        a, b = pool.starmap(_append, [(str(tmp_path), "a"), (str(tmp_path), "b")])
-    assert sorted(a + b) == list(range(1, 81))
+    threads = [threading.Thread(target=write, args=(arm,)) for arm in "ab"]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert sorted(lines["a"] + lines["b"]) == list(range(1, 41))
     by_line = {row["line"]: row["arm"] for row in Run(tmp_path).lines()}
-    assert all(by_line[n] == "a" for n in a) and all(by_line[n] == "b" for n in b)
+    assert all(by_line[n] == arm for arm, numbers in lines.items() for n in numbers)
+
+
+def _slowly(function):
+    """The same, but other threads run between counting the lines and writing the next one."""
+
+    def slow(*args, **kwargs):
+        time.sleep(0.001)
+        return function(*args, **kwargs)
+
+    return slow
