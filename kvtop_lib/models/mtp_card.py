@@ -26,9 +26,10 @@ other talk, questions and topics.
 
 ## Training
 Seed {seed}; {train_tokens:,} positions seen in {steps:,} steps ({passes:.1f} passes), Muon for
-matrices, AdamW for the rest. Loss: cross-entropy to half the trunk's softmax over the draft
-vocabulary and half its argmax, plus 0.1 of the relative error of the hidden state; in {unroll} of
-the batches the draft steps 2 and 3 are trained on the layer's own outputs as well.
+the matrices of the layer, AdamW for `fc` and the norm. Loss: cross-entropy to half the trunk's
+softmax over the draft vocabulary and half its argmax, plus 0.1 of the relative error of the hidden
+state; in {unroll} of the batches the draft steps 2 and 3 are trained on the layer's own outputs as
+well.
 
 ## Agreement with the trunk, held out
 The trunk's choice is its argmax over its whole vocabulary. Steps 2 and 3: given that the chain was

@@ -23,27 +23,33 @@ from kvtop_lib.trace.loops import ends_in_loop
 
 POSITIONS = 960  # of a session
 SHARD_POSITIONS = 16_384
+LOOP_CHECK_TOKENS = 24
 
 
 class Lane:
-    """One session in one slot of the trunk's cache."""
+    """One session in one slot of the trunk's cache.
+
+    A turn whose answer ends in a loop is taken back, prompt and all, and the session goes on with
+    the next turn: contexts then look like those of sessions that are worth serving.
+    """
 
     def __init__(self, trunk: Trunk, chat: Chat, slot: int, session: TrainingSession):
         self.trunk, self.chat, self.slot, self.session = trunk, chat, slot, session
         self.tokens: list[int] = []
         self.output: list[bool] = []
-        self.hidden: list[torch.Tensor] = []
+        self.hidden: list[torch.Tensor] = []  # of each forward pass
         self.greedy: list[torch.Tensor] = []
-        self.turn, self.answer_start = 0, 0
-        self.pending = chat.opening(session.turns[0])  # tokens that the trunk has not seen
-        self.prefill()
+        self.turn = 0
+        self.begin(chat.opening(session.turns[0]), [])
 
-    def prefill(self) -> None:
-        """Show the trunk the pending prompt; leaves the first token of the answer pending."""
-        start = len(self.tokens)
-        hidden = self.trunk.prefill(self.slot, torch.tensor(self.pending), start)
-        self.output += [False] * (len(self.pending) - len(self.output) + start)
-        self.tokens += self.pending
+    def begin(self, prompt: list[int], before: list[int]) -> None:
+        """Show the trunk a turn's prompt, led by the last token of the answer before it."""
+        self.before = before
+        self.mark = (len(self.tokens), len(self.hidden))
+        seen = before[-1:] + prompt
+        hidden = self.trunk.prefill(self.slot, torch.tensor(seen), len(self.tokens))
+        self.output += [True] * len(before[-1:]) + [False] * len(prompt)
+        self.tokens += seen
         self.answer_start = len(self.tokens)
         self.keep(hidden, self.trunk.argmax(hidden))
 
@@ -51,22 +57,26 @@ class Lane:
         """Record states of new positions; the last one's argmax becomes pending."""
         self.hidden.append(hidden.bfloat16())
         self.greedy.append(greedy)
-        self.pending = [int(greedy[-1])]
+        self.pending = int(greedy[-1])  # a token that the trunk has not seen yet
 
     def decoded(self, hidden: torch.Tensor, greedy: torch.Tensor) -> None:
         """Record the state of the pending token, now seen."""
-        self.tokens += self.pending
+        self.tokens.append(self.pending)
         self.output.append(True)
         self.keep(hidden, greedy)
 
     @property
     def answer(self) -> list[int]:
-        return self.tokens[self.answer_start :] + self.pending
+        return [*self.tokens[self.answer_start :], self.pending]
+
+    def looped(self) -> bool:
+        return ends_in_loop(self.chat.tokenizer.decode(self.answer))
 
     def answered(self) -> bool:
-        """Whether the answer of this turn is complete (its last token is pending)."""
-        full = len(self.answer) >= self.session.max_output_tokens
-        return full or self.pending[0] == self.chat.end
+        """Whether the answer of this turn is complete (its last token is pending) or hopeless."""
+        length = len(self.answer)
+        full = length >= self.session.max_output_tokens or self.pending == self.chat.end
+        return full or (length % LOOP_CHECK_TOKENS == 0 and self.looped())
 
     def goes_on(self) -> bool:
         """Start the next turn if this one is answered; False when the session is over."""
@@ -76,21 +86,26 @@ class Lane:
         return True
 
     def next_turn(self) -> bool:
-        """Append the next turn's prompt; False when there is none or the answer is a loop."""
+        """Begin the next turn; False when there is none or no room for it."""
         answer = self.answer
-        looped = ends_in_loop(self.chat.tokenizer.decode(answer))
-        if looped:
-            self.output[self.answer_start :] = [False] * (len(answer) - 1)
+        if self.looped():
+            self.take_back()
+            answer = self.before
+            if not answer:
+                return False
         self.turn += 1
-        if looped or self.turn == len(self.session.turns):
+        if self.turn == len(self.session.turns):
             return False
-        prompt = self.pending + self.chat.later(self.session.turns[self.turn], answer)
-        if len(self.tokens) + len(prompt) + self.session.max_output_tokens > POSITIONS:
+        prompt = self.chat.later(self.session.turns[self.turn], answer)
+        if len(self.tokens) + len(prompt) + self.session.max_output_tokens >= POSITIONS:
             return False
-        self.output.append(True)  # the answer's last token, which opens this prefill
-        self.pending = prompt
-        self.prefill()
+        self.begin(prompt, answer)
         return True
+
+    def take_back(self) -> None:
+        """Forget the current turn."""
+        tokens, passes = self.mark
+        del self.tokens[tokens:], self.output[tokens:], self.hidden[passes:], self.greedy[passes:]
 
     def states(self) -> States:
         s = self.session
@@ -104,7 +119,7 @@ class Lane:
 def answer_sessions(
     trunk: Trunk, chat: Chat, sessions: list[TrainingSession], slots: int
 ) -> Iterator[States]:
-    """Answer all sessions in `slots` lanes at once; yields each as it ends."""
+    """Answer all sessions in `slots` lanes at once; yields each as it ends, unless it is empty."""
     waiting = deque(sessions)
     lanes: list[Lane] = []
     free = list(range(slots))
@@ -115,7 +130,8 @@ def answer_sessions(
         for lane in lanes:
             if lane not in going:
                 free.append(lane.slot)
-                yield lane.states()
+                if lane.tokens:
+                    yield lane.states()
         lanes = going
         if lanes:
             _decode(trunk, lanes)
@@ -123,15 +139,20 @@ def answer_sessions(
 
 def _decode(trunk: Trunk, lanes: list[Lane]) -> None:
     slots = torch.tensor([lane.slot for lane in lanes])
-    tokens = torch.tensor([lane.pending[0] for lane in lanes])
+    tokens = torch.tensor([lane.pending for lane in lanes])
     hidden = trunk.decode(slots, tokens, torch.tensor([len(lane.tokens) for lane in lanes]))
     greedy = trunk.argmax(hidden)
     for row, lane in enumerate(lanes):
         lane.decoded(hidden[row : row + 1], greedy[row : row + 1])
 
 
-def extract(model: Path, prompts: Path, out: Path, part: int, parts: int, slots: int) -> None:
-    """Write shards `states-<part>-<number>.safetensors` of this part's sessions to `out`."""
+def extract(
+    model: Path, prompts: Path, out: Path, part: int, parts: int, slots: int, minutes: float
+) -> None:
+    """Write shards `states-<part>-<number>.safetensors` of this part's sessions to `out`.
+
+    Ends after `minutes`; sessions that are under way then are left for the next call.
+    """
     torch.set_num_threads(1)
     torch.manual_seed(0)
     out.mkdir(parents=True, exist_ok=True)
@@ -155,6 +176,8 @@ def extract(model: Path, prompts: Path, out: Path, part: int, parts: int, slots:
             flush()
             speed = positions / (time.monotonic() - began)
             print(f"{i}/{len(mine)} sessions, {positions} positions, {speed:.0f}/s", flush=True)
+        if time.monotonic() - began > 60 * minutes:
+            break
     flush()
 
 
@@ -165,9 +188,10 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--part", default="0/1", help="i/n: every n-th session from the i-th")
     parser.add_argument("--slots", type=int, default=64)
+    parser.add_argument("--minutes", type=float, default=1e9, help="end after so long")
     args = parser.parse_args(argv)
     part, parts = map(int, args.part.split("/"))
-    extract(args.model, args.prompts, args.out, part, parts, args.slots)
+    extract(args.model, args.prompts, args.out, part, parts, args.slots, args.minutes)
 
 
 if __name__ == "__main__":

@@ -78,14 +78,15 @@ def initial_head(states: States, trunk: TrunkParts) -> EagleHead:
     head.fc.weight.data, head.fc.bias.data = weight, bias
     layer, last = head.layers[0], trunk.last
     # fc predicts the hidden state after the final norm; undo that norm's weight, apply the layer's
-    scale = last["norm"].clamp(min=0.1 * float(last["norm"].median()))
+    norm = last["norm"]  # some of its weights are negative
+    scale = norm.sign() * norm.abs().clamp(min=0.1 * float(norm.abs().median()))
     sample = states.hidden[:: max(1, len(states) // 4096)].float()
     for name in ("q_proj", "k_proj", "v_proj"):
         folded = last[f"self_attn.{name}.weight"] * last["input_layernorm.weight"] / scale
         layer.self_attn[name].weight.data = folded
     rms = float((sample**2).mean().sqrt())
-    norm = last["post_attention_layernorm.weight"] * rms / scale
-    layer.post_attention_layernorm.weight.data = norm
+    folded = last["post_attention_layernorm.weight"] * rms / scale
+    layer.post_attention_layernorm.weight.data = folded
     for name in ("gate_proj", "up_proj"):
         layer.mlp[name].weight.data = last[f"mlp.{name}.weight"].clone()
     layer.self_attn["o_proj"].weight.data.zero_()

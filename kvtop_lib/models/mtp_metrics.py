@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
+import pandas as pd
 import torch
 
 from kvtop_lib.models.eagle_head import EagleHead, HeadShape
@@ -75,3 +76,26 @@ def measure(model: Path, states: Path, run: Path, plan: TrainPlan) -> dict:
         "curve": curve,
         **figures,
     }
+
+
+def curve_frame(metrics: dict) -> pd.DataFrame:
+    """Agreement of the first step over positions seen: one row per point of the curve."""
+    return pd.DataFrame(
+        {
+            "positions seen": point["tokens"],
+            **{domain: point[domain]["agreement"][0] for domain in DOMAINS},
+            **{f"{domain}, text": point[domain]["text_agreement"] for domain in DOMAINS},
+        }
+        for point in metrics["curve"]
+    ).set_index("positions seen")
+
+
+def final_frame(metrics: dict) -> pd.DataFrame:
+    """Held-out figures before and after training: one row per domain and state."""
+    rows = []
+    for domain in DOMAINS:
+        for name in ("initial", "final"):
+            figures = dict(metrics[name][domain])
+            steps = {f"step {i}": v for i, v in enumerate(figures.pop("agreement"), 1)}
+            rows.append({"domain": domain, "layer": name, **steps, **figures})
+    return pd.DataFrame(rows).set_index(["domain", "layer"])

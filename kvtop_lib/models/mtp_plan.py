@@ -23,7 +23,7 @@ class TrainPlan:
     batch_tokens: int = 3072  # over all processes
     unroll_share: float = 0.3  # of batches that train draft steps 2 and 3 too
     muon_lr: float = 0.01  # matrices of the layer
-    adamw_lr: float = 1e-3  # norm and biases
+    adamw_lr: float = 1e-3  # fc and the norm
     warmup_steps: int = 30
     seed: int = 1
     processes: int = 2
@@ -62,12 +62,16 @@ def take(states: States, segments: list[Segment]) -> States:
 
 
 def optimisers(head: EagleHead, plan: TrainPlan) -> list[torch.optim.Optimizer]:
-    """Muon for matrices, AdamW for the norm and the bias."""
-    matrices = [p for p in head.parameters() if p.ndim == 2]
-    vectors = [p for p in head.parameters() if p.ndim != 2]
+    """Muon for the layer's matrices, AdamW for `fc` and the norm.
+
+    The two halves of `fc` differ in scale by the ratio of hidden states to embeddings (16), which
+    Muon's equal steps in all directions do not suit.
+    """
+    matrices = [p for p in head.layers.parameters() if p.ndim == 2]
+    others = [*head.fc.parameters(), *(p for p in head.layers.parameters() if p.ndim != 2)]
     return [
         torch.optim.Muon(matrices, lr=plan.muon_lr, weight_decay=0.0, momentum=0.95),
-        torch.optim.AdamW(vectors, lr=plan.adamw_lr, betas=(0.9, 0.98), weight_decay=0.0),
+        torch.optim.AdamW(others, lr=plan.adamw_lr, betas=(0.9, 0.98), weight_decay=0.0),
     ]
 
 

@@ -46,7 +46,7 @@ def load_words(path: Path | None = None) -> dict:
 
 
 def agent_sessions(words: dict, seed: int, *, heldout: bool) -> Iterator[TrainingSession]:
-    """Endless agent sessions; two thirds under the system prompt of `builtin:agent`."""
+    """Endless agent sessions; five of six under the system prompt of `builtin:agent`."""
     files = package_files()
     served = AgentTasks.load().system
     tasks = words["heldout_tasks" if heldout else "tasks"]
@@ -54,7 +54,7 @@ def agent_sessions(words: dict, seed: int, *, heldout: bool) -> Iterator[Trainin
     for batch in range(10**9):
         rng = random.Random(f"{part}/agent/{seed}/{batch}")
         corpus = sample_corpus(files, FILES_PER_CORPUS, rng, heldout=heldout)
-        system = served if batch % 3 else rng.choice(words["systems"])
+        system = served if batch % 6 else rng.choice(words["systems"])
         plans = plan_sessions(
             corpus,
             AgentTasks(system, tasks, tuple(words["asks"])),

@@ -115,7 +115,7 @@ class Trainer:
             optimiser.step()
         self.step += 1
         self.tokens += int(count)
-        return float(value)
+        return float(value.detach())
 
     def _endless(self):
         size = self.plan.batch_tokens // self.plan.processes

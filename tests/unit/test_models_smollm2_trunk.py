@@ -121,14 +121,26 @@ def test_sessions_equal_one_by_one_greedy_decoding(reference):
         assert (states.hidden.float() - expected).norm() / expected.norm() < 0.02
 
 
-def test_a_looped_answer_ends_the_session_and_is_not_trained_as_output(reference, monkeypatch):
-    _, folder = reference
+def test_a_turn_that_loops_is_taken_back(reference, monkeypatch):
+    model, folder = reference
     trunk = Trunk(folder, slots=1, positions=64, dtype=torch.float32)
-    monkeypatch.setattr("kvtop_lib.models.mtp_extract.ends_in_loop", lambda text: True)
-    turns = (({"role": "user", "content": [3, 4, 5]},),) * 2
+    chat = FakeChat()
+
+    def turn(*tokens):
+        return ({"role": "user", "content": list(tokens)},)
+
+    loops = iter([False, True, False])  # the second of three answers
+    monkeypatch.setattr("kvtop_lib.models.mtp_extract.ends_in_loop", lambda text: next(loops))
+    turns = (turn(3, 4, 5), turn(50, 51), turn(60))
     session = TrainingSession("a", "agent", "t", False, 6, turns)
-    (states,) = answer_sessions(trunk, FakeChat(), [session], slots=1)
-    assert not states.output.any() and len(states) <= 3 + 5
+    (states,) = answer_sessions(trunk, chat, [session], slots=1)
+    shorter = TrainingSession("b", "agent", "t", False, 6, (turns[0], turns[2]))
+    monkeypatch.setattr("kvtop_lib.models.mtp_extract.ends_in_loop", lambda text: False)
+    (expected,) = answer_sessions(trunk, chat, [shorter], slots=1)
+    for name in ("tokens", "greedy", "output", "hidden"):
+        assert torch.equal(getattr(states, name), getattr(expected, name))
+    monkeypatch.setattr("kvtop_lib.models.mtp_extract.ends_in_loop", lambda text: True)
+    assert list(answer_sessions(trunk, chat, [session], slots=1)) == []
 
 
 def test_an_answer_may_be_empty(reference):
@@ -139,24 +151,25 @@ def test_an_answer_may_be_empty(reference):
         "a", "agent", "t", False, 6, (({"role": "user", "content": [3, 4, 5]},),)
     )
     lane = Lane(trunk, chat, 0, session)
-    lane.pending = [chat.end]
+    lane.pending = chat.end
     assert lane.answered() and not lane.goes_on()
     assert lane.states().tokens.tolist() == [3, 4, 5]
 
 
 def test_chat_turns_join_to_the_chat_template():
-    from kvtop_lib.models.smollm2 import gguf_path
-
     from jinja2 import Template
 
     from kvtop_lib.models.gguf_llama import GgufLlama
+    from kvtop_lib.models.smollm2 import gguf_path
 
     model = GgufLlama(gguf_path())
     chat = Chat.__new__(Chat)
     chat.tokenizer = model.tokenizer()
     chat.end = chat.tokenizer.token_to_id("<|im_end|>")
     template = Template(model.tokenizer_config()["chat_template"])
-    user = [{"role": "user", "content": f"Question {i} about x_y?\n\n```py\nif a:\n```"} for i in "ab"]
+    user = [
+        {"role": "user", "content": f"Question {i} about x_y?\n\n```py\nif a:\n```"} for i in "ab"
+    ]
     said = "An answer, cut"
     for ended in (True, False):
         output = chat.encode(said) + ([chat.end] if ended else [])
