@@ -14,7 +14,7 @@ from kvtop_lib.figures.by_load import (
 )
 from kvtop_lib.figures.drafts import by_position, decomposition, yield_and_cost
 from kvtop_lib.figures.pair import pair
-from kvtop_lib.figures.static import to_png, to_spec, to_svg
+from kvtop_lib.figures.static import show, to_png, to_spec, to_svg
 from kvtop_lib.figures.style import ArmStyle, styles
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "over_load",
     "pair",
     "ratio_to_baseline",
+    "show",
     "styles",
     "throughput",
     "to_png",

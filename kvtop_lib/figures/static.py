@@ -8,6 +8,7 @@ from typing import Any
 
 import altair as alt
 import vl_convert as vlc
+from IPython.display import HTML
 
 VL_VERSION = alt.SCHEMA_VERSION.lstrip("v").rsplit(".", 1)[0]
 """Vega-Lite version of the specs, for ``vl_convert``."""
@@ -43,6 +44,11 @@ def to_svg(chart: alt.TopLevelMixin | dict, width: int = STATIC_WIDTH, label: st
 
 def _attribute(text: str) -> str:
     return text.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
+
+
+def show(chart: alt.TopLevelMixin) -> HTML:
+    """The chart as a picture in a notebook's output: no network, and it follows the theme."""
+    return HTML(f'<div style="max-width:{STATIC_WIDTH}px">{to_svg(chart)}</div>')
 
 
 def to_png(chart: alt.TopLevelMixin | dict, width: int = 900, scale: float = 2.0) -> bytes:

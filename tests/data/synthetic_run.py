@@ -42,6 +42,7 @@ BUSY = 0.9  # share of a request's time that is decoding
 BLOCK_SCALE = {1: 1.00, 2: 1.02}  # the whole machine was faster in block 2: no ratio may show it
 PAIR_NOISE = {1: 1.01, 2: 1 / 1.01}  # of the drafting arms; leaves the geometric mean of 2 blocks
 WINDOW_S = 30.0
+START_S = (95.0, 100.0)  # of the warm-up request, and of the window
 REQUESTS = 4  # stored per point
 HOSTILE = '<script>alert("x")</script> & <img src=x onerror=alert(1)>'
 
@@ -116,25 +117,44 @@ def line(arm: str, block: int, c: int, attempt: int = 1, failed: str = "") -> di
     }  # fmt: skip
 
 
+def steps(arm: str) -> list[int]:
+    """Tokens of every verify step of one request, in order."""
+    accepted = [i for i, n in enumerate(HIST[arm]) for _ in range(n)]
+    return [1 + i for i in accepted] or [1] * 17
+
+
 def requests(arm: str, block: int, c: int) -> pd.DataFrame:
     """Requests of one point: one in the warm-up, the others in the window."""
-    step, ttft = iteration_s(arm, block, c), ttft_s(arm, c)
-    steps = sum(HIST[arm]) or 17
-    tokens = round(steps * accept_len(arm)) + 1  # the prefill yields the first token
+    step, ttft, n = iteration_s(arm, block, c), ttft_s(arm, c), len(steps(arm))
+    tokens = 1 + sum(steps(arm))  # the prefill yields the first one
+    drafts = bool(HIST[arm])
     rows = []
     for i in range(REQUESTS + 1):
-        first = 10.0 * i + ttft
+        sent, first = START_S[i > 0] + i, START_S[i > 0] + i + ttft
         rows.append({
             "request": i, "response_id": f"r{i}", "lane": i % c, "session": f"agent-{i:04d}",
-            "turn": 0, "phase": "warmup" if i == 0 else "window", "intended_s": 10.0 * i,
-            "sent_s": 10.0 * i, "first_byte_s": first, "first_token_s": first,
-            "last_token_s": first + steps * step, "end_s": first + steps * step,
-            "prompt_tokens": 100, "cached_tokens": 0, "output_tokens": tokens, "status": "ok",
-            "error": "", "finish_reason": "stop", "verify_steps": sum(HIST[arm]),
-            "accepted_hist": HIST[arm], "output_sha256": f"{i:064x}",
-            "expected_output_tokens": tokens, "matches_recorded": True,
+            "turn": 0, "phase": "window" if i else "warmup", "intended_s": sent, "sent_s": sent,
+            "first_byte_s": first, "first_token_s": first, "last_token_s": first + n * step,
+            "end_s": first + n * step, "prompt_tokens": 100, "cached_tokens": 0,
+            "output_tokens": tokens, "status": "ok", "error": None, "finish_reason": "stop",
+            "verify_steps": n if drafts else None, "accepted_hist": HIST[arm] or None,
+            "proposed_drafts": n * (WIDTH[arm] - 1) if drafts else None,
+            "output_sha256": f"{i:064x}", "expected_output_tokens": tokens,
+            "matches_recorded": True, "uncounted_chunks": 0,
         })  # fmt: skip
     return pd.DataFrame(rows)
+
+
+def chunks(arm: str, block: int, c: int) -> pd.DataFrame:
+    """Chunks of the requests: the first token, then one chunk per verify step."""
+    step, rows = iteration_s(arm, block, c), []
+    for request in requests(arm, block, c).itertuples():
+        total = 1
+        rows.append((request.request, request.first_token_s, total))
+        for k, n in enumerate(steps(arm), 1):
+            total += n
+            rows.append((request.request, request.first_token_s + k * step, total))
+    return pd.DataFrame(rows, columns=["request", "recv_s", "tokens_total"])
 
 
 def lossless(arm: str) -> dict:
@@ -201,6 +221,11 @@ def write_run(folder: Path) -> Path:
             point.mkdir(parents=True, exist_ok=True)
             (point / "point.json").write_text(json.dumps(lines[-1]))
             requests(arm, block, c).to_parquet(point / "requests.parquet")
+            chunks(arm, block, c).to_parquet(point / "chunks.parquet")
+            scrapes = pd.DataFrame({"t_s": pd.Series(dtype=float)})
+            scrapes.to_parquet(point / "scrapes.parquet")
+            window = {"w0_s": START_S[1], "w1_s": START_S[1] + WINDOW_S}
+            (point / "recording.json").write_text(json.dumps({"window": window}))
     (folder / "results.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lines))
     return folder
 
