@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kvtop_lib.terms import KvtopError
 from kvtop_lib.trace.agent_tasks import AgentTasks
@@ -45,7 +45,7 @@ class AgentShape:
     """Sizes and times of planned sessions."""
 
     turns: tuple[int, int] = (3, 7)
-    new_tokens: LogNormal = LogNormal(100, 0.35, 60, 145)  # new prompt tokens per turn
+    new_tokens: LogNormal = LogNormal(100, 0.35, 60, 150)  # new prompt tokens per turn
     think_s: LogNormal = LogNormal(1.0, 1.0, 0.1, 20.0)  # before each turn but the first
     output_tokens: int = 60  # expected per turn, to stay within session_tokens
     session_tokens: int = 800
@@ -168,10 +168,22 @@ class _Planner:
     def excerpt(self, files: dict[str, str], spent_tokens: int) -> Excerpt:
         """An excerpt that nobody has read yet, which fills the turn up to its drawn size."""
         tokens = max(MIN_EXCERPT_TOKENS, self.shape.new_tokens.draw(self.rng) - spent_tokens)
-        chars = round(tokens * CHARS_PER_TOKEN)
         for attempt in range(50):
-            found = draw_excerpt(files if attempt < 10 else self.files, chars, self.rng)
+            pool = files if attempt < 10 else self.files
+            drawn = draw_excerpt(pool, round(tokens * CHARS_PER_TOKEN), self.rng)
+            found = replace(drawn, text=self.fitted(drawn.text, tokens))
             if found.text and found.text not in self.seen:
                 self.seen.add(found.text)
                 return found
         raise KvtopError("The corpus is too small for so many different excerpts; add files to it.")
+
+    def fitted(self, text: str, tokens: float) -> str:
+        """The beginning of ``text`` that has at most ``tokens`` tokens: whole lines, at least one.
+
+        A first line that is too long is cut.
+        """
+        lines = text.split("\n")
+        while (over := self.count_tokens("\n".join(lines)) - tokens) > 0 and len(lines) > 1:
+            lines.pop()
+        kept = "\n".join(lines).rstrip()
+        return kept if over <= 0 else kept[: -round(over * CHARS_PER_TOKEN)].rstrip()

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from kvtop_lib.trace.builtin import BUILTIN, load_trace, trace_path
 from kvtop_lib.trace.model import Trace
 
 PERCENTILES = (0, 10, 50, 90, 100)
@@ -67,3 +68,23 @@ def card(trace: Trace) -> str:
             rows.append(f"| {key} | {cells} |")
     rows += ["", f"Fingerprint (SHA-256 of the file): `{trace.fingerprint}`"]
     return "\n".join(rows)
+
+
+def fill_in(text: str, trace: Trace, mark: str) -> str:
+    """``text`` with what stands between the marks ``<!-- mark -->`` replaced by the figures."""
+    fence = f"<!-- {mark} -->"
+    before, _, after = text.split(fence)
+    return f"{before}{fence}\n{card(trace)}\n{fence}{after}"
+
+
+def main() -> None:
+    """Renew the figures in the card of the built-in traces: ``python -m kvtop_lib.trace.card``."""
+    readme = trace_path("builtin:agent").with_name("README.md")
+    text = readme.read_text(encoding="utf-8")
+    for name in BUILTIN:
+        text = fill_in(text, load_trace(name), name)
+    readme.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

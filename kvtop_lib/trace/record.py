@@ -40,6 +40,7 @@ class RecordLimits:
     max_output_tokens: int = 100
     session_tokens: int = 800  # a turn that would go beyond is left out, and ends its session
     min_turns: int = 3
+    take_back: bool = True  # answers that loop or repeat
     timeout_s: float = 300.0
 
 
@@ -73,6 +74,7 @@ def record(
         "temperature": 0,
         "max_output_tokens": limits.max_output_tokens,
         "session_tokens": limits.session_tokens,
+        "loops_taken_back": limits.take_back,
     }
     partial = Partial.open(Path(f"{out}.partial"), Trace(name, settings))
     recorder = _Recorder(url.rstrip("/"), model, sessions, limits, partial, on_progress)
@@ -125,11 +127,12 @@ class _Recorder:
         for planned in plan.turns:
             asked = [*messages, *planned.messages]
             turn = _turn(self.url, await self.answer(client, asked), planned)
-            if turn.looped and not turns:
-                return None
-            if turn.looped or repeats(turn.output, [t.output for t in turns]):
-                withdrawn += 1
-                continue
+            if self.limits.take_back:
+                if turn.looped and not turns:
+                    return None
+                if turn.looped or repeats(turn.output, [t.output for t in turns]):
+                    withdrawn += 1
+                    continue
             if turns and turn.prompt_tokens + turn.output_tokens > self.limits.session_tokens:
                 break
             turns.append(turn)

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from tokenizers import Tokenizer
 
 from kvtop_lib.params import load_model
 from kvtop_lib.terms import KvtopError
 from kvtop_lib.trace.agent import AgentShape, plan_sessions
 from kvtop_lib.trace.agent_tasks import AgentTasks
 from kvtop_lib.trace.card import card
-from kvtop_lib.trace.corpus import Corpus, repository_corpus
+from kvtop_lib.trace.corpus import Corpus, commit_id, repository_corpus
 from kvtop_lib.trace.record import RecordLimits, record
 from kvtop_lib.trace.served import served_engine
 
-SPARE = 1.5  # planned sessions per recorded one; some are given up
+TEMPLATE_TOKENS = 5  # that a chat template puts around a message
+SPARE_SESSIONS, SPARE_TURNS = 1.3, 3  # planned beyond what is wanted, for answers taken back
 
 
 def record_agent(
@@ -27,21 +30,31 @@ def record_agent(
     out: Annotated[Path, typer.Option(help="The trace file to write.")],
     model: Annotated[str, typer.Option(help="Id of the served model (params/models).")],
     name: Annotated[str, typer.Option(help="Name of the trace.")] = "agent",
-    sessions: Annotated[int, typer.Option(help="How many sessions.")] = 260,
+    sessions: Annotated[int, typer.Option(help="How many sessions.")] = 480,
     seed: Annotated[int, typer.Option(help="Seed of the plan.")] = 1,
     concurrency: Annotated[int, typer.Option(help="Sessions at a time.")] = 32,
+    commit: Annotated[str, typer.Option(help="Commit whose files are read.")] = "HEAD",
+    turns: Annotated[tuple[int, int], typer.Option(help="Fewest and most turns.")] = (3, 7),
     max_output_tokens: Annotated[int, typer.Option(help="Cap of an answer.")] = 100,
+    keep_loops: Annotated[bool, typer.Option(help="Do not take loops back.")] = False,
 ) -> None:
     """Record an agent trace: tasks over this repository's files, answered by a served model."""
-    corpus, tasks = repository_corpus(), AgentTasks.load()
-    shape = AgentShape(spare_turns=4)
+    commit = commit_id(commit)
+    corpus, tasks = repository_corpus(commit=commit), AgentTasks.load()
+    spare_turns = 0 if keep_loops else SPARE_TURNS
     plans = plan_sessions(
-        corpus, tasks, sessions=round(sessions * SPARE), seed=seed, shape=shape, prefix=name
+        corpus,
+        tasks,
+        sessions=sessions if keep_loops else round(sessions * SPARE_SESSIONS),
+        seed=seed,
+        shape=AgentShape(turns=turns, spare_turns=spare_turns),
+        prefix=name,
+        count_tokens=token_counter(model),
     )
     recorded_with = {
         "model": checkpoint(model),
         "engine": served_engine(url),
-        "plan": {"sessions": sessions, "seed": seed, "corpus_sha256": corpus_sha256(corpus)},
+        "plan": {"seed": seed, "commit": commit, "corpus_sha256": corpus_sha256(corpus)},
         "concurrency": concurrency,
     }
     columns = (TextColumn("recording"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -54,7 +67,9 @@ def record_agent(
             name=name,
             sessions=sessions,
             concurrency=concurrency,
-            limits=RecordLimits(max_output_tokens=max_output_tokens),
+            limits=RecordLimits(
+                max_output_tokens=max_output_tokens, min_turns=turns[0], take_back=not keep_loops
+            ),
             recorded_with=recorded_with,
             on_progress=lambda done: bar.update(task, completed=done),
         )
@@ -68,6 +83,12 @@ def checkpoint(model: str) -> dict[str, Any]:
     for file in sorted([*params.path.glob("*.safetensors"), params.path / "config.json"]):
         digest.update(file.name.encode() + b"\0" + file.read_bytes())
     return {"id": params.id, "weights": params.weights, "checkpoint_sha256": digest.hexdigest()}
+
+
+def token_counter(model: str) -> Callable[[str], int]:
+    """Counts the tokens of a chat message with the model's own tokenizer."""
+    tokenizer = Tokenizer.from_file(str(load_model(model).path / "tokenizer.json"))
+    return lambda text: TEMPLATE_TOKENS + len(tokenizer.encode(text, add_special_tokens=False).ids)
 
 
 def corpus_sha256(corpus: Corpus) -> str:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kvtop_lib.terms import KvtopError
 from kvtop_lib.trace.agent import AgentShape, LogNormal, estimate_tokens, plan_sessions
 from kvtop_lib.trace.agent_tasks import AgentTasks
-from kvtop_lib.trace.corpus import draw_excerpt, repository_corpus
+from kvtop_lib.trace.corpus import commit_id, draw_excerpt, repository_corpus
 
 WORDS = "lane draft token width verify cache prompt window server batch".split()
 
@@ -114,9 +114,15 @@ def test_a_long_line_is_cut():
     assert (found.first_line, found.last_line) == (1, 1)
 
 
-def test_the_corpus_is_tracked_text_of_our_own(tmp_path):
+def git(root, *args) -> str:
+    who = ("-c", "user.name=n", "-c", "user.email=e@x")
+    done = subprocess.run(["git", "-C", str(root), *who, *args], check=True, capture_output=True)
+    return done.stdout.decode().strip()
+
+
+def test_the_corpus_is_committed_text_of_our_own(tmp_path):
     files = {
-        "README.md": "readme",
+        "README.md": "readme µ",
         "kvtop_lib/a.py": "a = 1",
         "kvtop_lib/embedded/agent/README.md": "card",
         "requirements/cpu.txt": "x==1",
@@ -128,15 +134,17 @@ def test_the_corpus_is_tracked_text_of_our_own(tmp_path):
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
-    subprocess.run(
-        ["git", "-C", str(tmp_path), "add", *(n for n in files if n != "untracked.md")], check=True
-    )
-    assert repository_corpus(tmp_path) == [
-        ("Makefile", "all:"),
-        ("README.md", "readme"),
-        ("kvtop_lib/a.py", "a = 1"),
-    ]
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "add", *(name for name in files if name != "untracked.md"))
+    git(tmp_path, "commit", "-q", "-m", "first")
+    (tmp_path / "README.md").write_text("edited")
+    expected = [("Makefile", "all:"), ("README.md", "readme µ"), ("kvtop_lib/a.py", "a = 1")]
+    assert repository_corpus(tmp_path) == expected
+    first = git(tmp_path, "rev-parse", "HEAD")
+    git(tmp_path, "commit", "-q", "-a", "-m", "second")
+    assert repository_corpus(tmp_path)[1] == ("README.md", "edited")
+    assert repository_corpus(tmp_path, first) == expected
+    assert commit_id("HEAD~1", tmp_path) == first
 
 
 def test_the_corpus_needs_a_checkout(tmp_path):

@@ -101,8 +101,12 @@ def test_each_answer_is_asked_on_the_recorded_history(server, tmp_path):
     assert (turn.output, turn.output_tokens) == ("This is the answer to two.", 6)
     assert (turn.prompt_tokens, turn.think_s, turn.finish_reason) == (8, 1.0, "stop")
     assert trace.recorded_with == {
-        "model": "m", "temperature": 0, "max_output_tokens": 100, "session_tokens": 800,
-    }  # fmt: skip
+        "model": "m",
+        "temperature": 0,
+        "max_output_tokens": 100,
+        "session_tokens": 800,
+        "loops_taken_back": True,
+    }
     assert read_sessions(out) == trace
     assert [p.name for p in tmp_path.iterdir()] == ["t.jsonl"]
 
@@ -116,6 +120,14 @@ def test_loops_and_repetitions_are_taken_back_with_their_question(server, tmp_pa
     assert "loop" not in json.dumps(session.request_messages(2))
     assert facts(trace)["answers_taken_back"] == 2
     assert facts(trace)["share_taken_back"] == pytest.approx(2 / 5)
+
+
+def test_loops_can_be_kept(server, tmp_path):
+    limits = RecordLimits(take_back=False)
+    plans = [plan("a", "loop", "one", "again")]
+    session = run(server, plans, tmp_path / "t.jsonl", limits=limits).sessions[0]
+    assert [t.looped for t in session.turns] == [True, False, False]
+    assert session.withdrawn == 0
 
 
 def test_a_session_that_begins_with_a_loop_or_ends_early_is_given_up(server, tmp_path):
