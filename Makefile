@@ -96,8 +96,8 @@ lossless: $(READY)  ## greedy outputs of every arm against the baseline, 50 prom
 train-mtp: $(READY)  ## train the MTP layer (about two hours; resumes)
 	@$(PY) -m kvtop_lib.runner notebooks/05_train_mtp_layer.ipynb $(OUTPUTS)/05_train_mtp_layer.ipynb
 
-record: $(READY)  ## record the agent trace anew from the baseline
-	@$(PY) -m kvtop_lib.cli trace record
+record: $(READY)  ## record an agent trace from the baseline (TRACE=file)
+	@$(PY) -m kvtop_lib.cli trace record $(or $(TRACE),$(OUTPUTS)/trace.jsonl)
 
 clean:  ## remove what can be made again without measuring; raw records stay
 	rm -rf build *.egg-info .pytest_cache .ruff_cache .hypothesis

@@ -38,10 +38,16 @@ from kvtop_lib.digest import (
 from kvtop_lib.params import Arm, Model, Profile, Workload, load_arm, load_model, load_workload
 from kvtop_lib.params.base import ParamsFile
 
-MEASURES = ("engine", "trace", "replay", "sglang_plugin")
+MEASURES = ("block", "engine", "trace", "replay", "sglang_plugin")
 """Parts of the library that a block executes."""
 
-NOT_MEASURED = ("sglang_plugin/bare_", "sglang_plugin/bench", "trace/record", "trace/agent")
+DEPLOYS = ("probe", "engine", "sglang_plugin")
+"""Parts of the library that a deployment executes."""
+
+NOT_MEASURED = (
+    "sglang_plugin/bare_", "sglang_plugin/bench", "trace/record", "trace/agent", "trace/corpus",
+    "trace/card", "trace/loops", "trace/partial", "trace/served",
+)  # fmt: skip
 """Files of `MEASURES` that no measured server or client runs: bench and recording."""
 
 DERIVES = ("metrics", "store")
@@ -95,7 +101,7 @@ def deploy_inputs(profile: Profile, model: Model, arm: Arm) -> dict[str, Any]:
     return {
         **model_inputs(model, arm),
         "arm": fields(arm),
-        "code of engine and plug-in": sources(("engine", "sglang_plugin"), NOT_MEASURED),
+        "code of engine and plug-in": sources(DEPLOYS, NOT_MEASURED),
         "engine version": pins(ENGINE_PINS),
         "probe prompts": profile.lossless_prompts,
         "10_deploy": notebook_digest("10_deploy", prose=False),

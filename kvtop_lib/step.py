@@ -18,7 +18,7 @@ from pathlib import Path
 from kvtop_lib import graph, keys, paths
 from kvtop_lib.digest import write_if_changed
 from kvtop_lib.graph import Step
-from kvtop_lib.params import Profile, load_model, load_profile
+from kvtop_lib.params import Model, Profile, load_model, load_profile
 from kvtop_lib.terms import KvtopError
 
 
@@ -47,19 +47,18 @@ def update_keys(profile: Profile, run: Path) -> None:
     write_if_changed(run / "graph.mk", graph.variables(profile))
 
 
-def ensure_model(profile: Profile) -> None:
-    """Build the model's checkpoint when it is one that we build (instant when it is there).
+def ensure_model(model: Model) -> None:
+    """Build a model's checkpoint when it is one that we build (instant when it is there).
 
     Raises
     ------
     KvtopError
         When the builder fails.
     """
-    builder = load_model(profile.model).builder
-    if builder:
-        command = [sys.executable, "-m", f"kvtop_lib.models.{builder}"]
+    if model.builder:
+        command = [sys.executable, "-m", f"kvtop_lib.models.{model.builder}"]
         if subprocess.run(command, stdout=subprocess.DEVNULL).returncode:
-            raise KvtopError(f"the checkpoint of {profile.model!r} could not be built")
+            raise KvtopError(f"the checkpoint of {model.id!r} could not be built")
 
 
 def given(step: Step, profile: Profile, run: Path) -> dict[str, object]:
@@ -94,7 +93,7 @@ def execute(step: Step, profile: Profile, run: Path) -> None:
     if step.folder != ".":
         if old := set_aside(run, run / step.folder):
             say(f"  earlier records kept in {old.relative_to(run)}")
-        ensure_model(profile)
+        ensure_model(load_model(profile.model))
     wanted = step.wanted(run)
     runner.run(paths.notebooks_dir() / f"{step.notebook}.ipynb", target, given(step, profile, run))
     write_if_changed(target.with_suffix(".key"), wanted + "\n")

@@ -108,7 +108,8 @@ def server_env(model: Model, arm: Arm) -> dict[str, str]:
         env |= {
             "SGLANG_USE_CPU_ENGINE": "1",
             "PYTHONPATH": os.pathsep.join([site, inherited] if inherited else [site]),
-            "OMP_NUM_THREADS": str(len(os.sched_getaffinity(0))),
+            "OMP_NUM_THREADS": "1",  # torch's pool; the plug-in's kernels have a pool of their own
+            "KVTOP_THREADS": str(len(os.sched_getaffinity(0))),
             "KVTOP_CACHE": str(paths.cache_dir()),
         }
     return {**env, **model.env, **arm.env}

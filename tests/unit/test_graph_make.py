@@ -131,7 +131,7 @@ def test_the_graph_measures_what_has_changed_and_nothing_else(root):
     assert done == [
         "deploy other", "sweep other 1", "sweep other 2", "acceptance", "iterations", "note",
     ]  # fmt: skip
-    assert "other: to be measured again, changed: arm" in out
+    assert "other: to be measured again, changed: arm (env)" in out
     kept = sorted(p.name.rsplit("-", 1)[0] for p in (run / "superseded").glob("other-*"))
     assert kept == ["other-b1", "other-b2", "other-deploy"]
     assert {p.read_text() for p in run.glob("superseded/other-b*/record")} == {"raw"}

@@ -1,0 +1,144 @@
+"""``kvtop``: the commands of the package; a fault is one sentence and exit status 1."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kvtop_lib import paths
+from kvtop_lib.terms import KvtopError
+
+app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False)
+trace_app = typer.Typer(help="Recorded agent sessions.", no_args_is_help=True)
+app.add_typer(trace_app, name="trace")
+PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+
+def _served(model: str, arm: str, folder: Path):
+    """A running server of an arm, its checkpoint built when it is one that we build."""
+    from kvtop_lib.engine import Server
+    from kvtop_lib.params import load_arm, load_model
+    from kvtop_lib.step import ensure_model
+
+    variant, what = load_arm(arm), load_model(model)
+    ensure_model(what)
+    return Server.launch(what, variant, folder)
+
+
+@app.command()
+def run(profile: Annotated[str, typer.Argument(help="A file of params/profiles.")]) -> None:
+    """Measure what has changed since the last time, and render the note (`make reproduce`)."""
+    command = ["make", "--no-print-directory", "reproduce", f"PROFILE={profile}"]
+    here = [f"PY={sys.executable}", "READY=Makefile"]  # this environment, whatever made it
+    raise typer.Exit(subprocess.run([*command, *here], cwd=paths.repo_root()).returncode)
+
+
+@app.command()
+def serve(
+    arm: Annotated[str, typer.Argument(help="A file of params/arms.")],
+    model: Annotated[str, typer.Option(help="A file of params/models.")] = "smollm2-mtp",
+) -> None:
+    """Serve one arm in the foreground until Ctrl-C."""
+    with _served(model, arm, paths.outputs_dir() / "serve" / arm) as server:
+        print(f"{arm} on {model}: {server.url}/v1 (ready after {server.startup_s:.0f} s)")
+        print(f"log: {server.log_file}; Ctrl-C ends it", flush=True)
+        while server.alive:
+            time.sleep(0.5)
+        raise KvtopError(f"the server has ended by itself; see {server.log_file}")
+
+
+@app.command(context_settings={**PASS_ON, "help_option_names": []})
+def replay(context: typer.Context) -> None:
+    """Replay one closed-loop point against a running server (options: `kvtop replay --help`)."""
+    from kvtop_lib.replay.__main__ import main as replay_main
+
+    raise typer.Exit(replay_main(context.args))
+
+
+@app.command()
+def note(
+    run_folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run's name or folder.")],
+    out: Annotated[Path | None, typer.Option(help="The page; default: note.html in it.")] = None,
+) -> None:
+    """Render the note of a run from its records."""
+    from kvtop_lib.note import render_note
+
+    folder = run_folder if run_folder.is_dir() else paths.runs_dir() / run_folder
+    print(render_note(folder, out or folder / "note.html"))
+
+
+@app.command()
+def lossless(
+    profile: Annotated[str, typer.Argument(help="A file of params/profiles.")],
+    prompts: Annotated[int, typer.Option(help="Recorded prompts, 8 at a time.", min=1)] = 50,
+) -> None:
+    """Compare greedy outputs of every arm with the baseline's; status 1 when one differs."""
+    from kvtop_lib import probe
+    from kvtop_lib.graph import deploys
+    from kvtop_lib.params import load_profile, load_workload
+    from kvtop_lib.trace import load_trace
+
+    plan = load_profile(profile)
+    asked = probe.probe_prompts(load_trace(load_workload(plan.workload).trace), prompts)
+    root, differ = paths.outputs_dir() / "lossless" / profile, []
+    for step in deploys(plan):
+        folder = root / step.arm
+        with _served(plan.model, step.arm, folder) as server:
+            found = probe.probe(server.url, folder, root / "baseline", asked)
+        print(f"{step.arm}: {probe.verdict(found)}", flush=True)
+        differ += [step.arm] if found["mismatches"] else []
+    if differ:
+        raise KvtopError(f"outputs differ from the baseline's: {', '.join(differ)}")
+
+
+@trace_app.command("info")
+def trace_info(
+    name: Annotated[str, typer.Argument(help="builtin:agent or a file.")] = "builtin:agent",
+) -> None:
+    """Sizes, shares and the fingerprint of a trace."""
+    from kvtop_lib.trace import load_trace
+    from kvtop_lib.trace.card import card
+
+    print(card(load_trace(name)))
+
+
+@trace_app.command("record")
+def trace_record(
+    out: Annotated[Path, typer.Argument(help="The file to write.")],
+    model: Annotated[str, typer.Option(help="A file of params/models.")] = "smollm2-mtp",
+    sessions: Annotated[int, typer.Option(min=1)] = 260,
+    name: Annotated[str, typer.Option(help="Name of the trace.")] = "agent",
+    seed: Annotated[int, typer.Option(help="Seed of the plan.")] = 1,
+) -> None:
+    """Serve the baseline and record an agent trace from it."""
+    from kvtop_lib.trace.record_cli import record_agent
+
+    with _served(model, "baseline", paths.outputs_dir() / "serve" / "record") as server:
+        record_agent(server.url, out, model, name=name, sessions=sessions, seed=seed)
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    try:
+        code = app(standalone_mode=False)
+    except KvtopError as e:
+        print(f"kvtop: {e}", file=sys.stderr)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except Exception as e:
+        show = getattr(e, "show", None)  # a wrong command line, said by the parser itself
+        if show is None:
+            raise
+        show()
+        sys.exit(2)
+    sys.exit(code or 0)
+
+
+if __name__ == "__main__":
+    main()
