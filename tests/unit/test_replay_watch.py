@@ -1,0 +1,77 @@
+"""What is watched beside the traffic: the server's page, the client's lag, the progress line."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from kvtop_lib.replay import Plan, scrape
+from kvtop_lib.replay.health import LoopLag
+from kvtop_lib.replay.progress import Progress
+
+PAGE = b"""# HELP sglang:generation_tokens_total Number of generation tokens processed.
+# TYPE sglang:generation_tokens_total counter
+sglang:generation_tokens_total{is_streaming="true",model_name="kvtop"} 120.0
+sglang:generation_tokens_total{is_streaming="false",model_name="kvtop"} 8.0
+# TYPE sglang:realtime_tokens_total counter
+sglang:realtime_tokens_total{mode="prefill_compute",tp_rank="0"} 900.0
+sglang:realtime_tokens_total{mode="decode",tp_rank="0"} 110.0
+# TYPE sglang:num_running_reqs gauge
+sglang:num_running_reqs{tp_rank="0"} 3.0
+sglang:num_running_reqs{tp_rank="1"} 3.0
+sglang:num_running_reqs_offline_batch{tp_rank="0"} 7.0
+# TYPE sglang:num_queue_reqs gauge
+sglang:num_queue_reqs{tp_rank="0"} 0.0
+# TYPE sglang:kv_used_tokens gauge
+sglang:kv_used_tokens{tp_rank="0"} 512.0
+# TYPE sglang:e2e_request_latency_seconds histogram
+sglang:e2e_request_latency_seconds_bucket{le="0.1"} 5.0
+"""
+
+
+def test_a_page_of_metrics():
+    assert scrape.read(PAGE) == {
+        "generation_tokens_total": 128.0,  # summed over its labels
+        "realtime_tokens_total": 110.0,  # decoded tokens only
+        "running": 3.0,  # ranks say the same thing twice
+        "queued": 0.0,
+        "kv_used_tokens": 512.0,
+    }
+    assert scrape.read(b"") == {}
+
+
+def test_lag_is_seen_when_something_blocks_the_loop():
+    async def main() -> dict:
+        lag = LoopLag()
+        watch = asyncio.create_task(lag.watch())
+        await asyncio.sleep(0.1)
+        time.sleep(0.25)  # noqa: ASYNC251 - the block that is to be seen
+        await asyncio.sleep(0.1)
+        watch.cancel()
+        return lag.summary(0.0, float("inf"))
+
+    found = asyncio.run(main())
+    assert found["loop_lag_max_s"] >= 0.2
+    assert found["loop_lag_p50_s"] < found["loop_lag_max_s"]
+
+
+def test_lag_outside_the_window_does_not_count():
+    lag = LoopLag([(1.0, 9.0), (5.0, 0.001), (6.0, 0.003), (10.0, 9.0)])
+    found = lag.summary(5.0, 10.0)
+    assert found["loop_lag_max_s"] == 0.003 and found["loop_lag_p50_s"] == pytest.approx(0.002)
+    assert set(lag.summary(20.0, 30.0).values()) == {None}
+
+
+def test_the_progress_line_says_how_it_is_going():
+    plan = Plan(burn_in_s=10, warmup_s=10, window_s=100, drain_s=5, timeout_s=5)
+    start_s = time.monotonic() - 30
+    traffic = SimpleNamespace(plan=plan, start_s=start_s, in_flight=7, records=[1, 2])
+    progress = Progress("mtp c8", "plain")
+    for ok, n in ((True, 80), (False, 20)):
+        progress.ended(SimpleNamespace(ok=ok, reply=SimpleNamespace(output_tokens=n)))
+    line = progress.line(traffic)
+    for part in ("mtp c8", "window", "in flight   7", "10.0 tok/s", "failed 1", "left 90 s"):
+        assert part in line
