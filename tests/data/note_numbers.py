@@ -1,0 +1,134 @@
+"""Reads a note as its readers do, and recomputes its numbers from the records, without the library.
+
+`traced` finds every value with its source, `untraced_digits` every digit that has none, and
+`recompute` works a source out from the files of a run.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import dataclass
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+HIDDEN = {"script", "style", "svg", "details", "head", "noscript", "code", "pre"}
+VOID = {"br", "hr", "img", "meta", "link", "input", "wbr"}
+
+
+@dataclass
+class Traced:
+    """A value of the page: its visible text, its source, and the number it stands for."""
+
+    text: str
+    source: str
+    value: float | None
+
+
+class _Reader(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[tuple[str, Traced | None]] = []
+        self.traced: list[Traced] = []
+        self.untraced: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list) -> None:
+        if tag in VOID:
+            return
+        found, a = None, dict(attrs)
+        if "data-source" in a:
+            number = a.get("data-value")
+            found = Traced("", a["data-source"], float(number) if number else None)
+            self.traced.append(found)
+        self.open.append((tag, found))
+
+    def handle_endtag(self, tag: str) -> None:
+        while self.open and self.open.pop()[0] != tag:
+            pass
+
+    def handle_data(self, data: str) -> None:
+        if any(tag in HIDDEN for tag, _ in self.open):
+            return
+        inner = next((t for _, t in reversed(self.open) if t), None)
+        if inner:
+            inner.text += data
+        elif re.search(r"\d", data):
+            self.untraced.append(data.strip())
+
+
+def traced(html: str) -> list[Traced]:
+    """Every value that names a source, in the order of the page."""
+    reader = _Reader()
+    reader.feed(html)
+    return reader.traced
+
+
+def untraced_digits(html: str) -> list[str]:
+    """Visible text outside of charts, tables and code with a digit that has no source."""
+    reader = _Reader()
+    reader.feed(html)
+    return reader.untraced
+
+
+def field(record: Any, path: str) -> Any:
+    """Value at a dotted path."""
+    for key in path.split("."):
+        record = record[key]
+    return record
+
+
+def recompute(run: Path, source: str) -> float | str | None:
+    """The value of a source; None for what is no number or text of a record."""
+    file, _, rest = source.partition("#")
+    if file.endswith((".json",)):
+        return field(json.loads((run / file).read_text()), rest)
+    if not source.startswith("results.jsonl"):
+        return None
+    lines = [json.loads(x) for x in (run / "results.jsonl").read_text().splitlines()]
+    if not rest:
+        return _whole(lines, source.partition(":")[2])
+    where, _, what = rest.partition(":")
+    call = re.fullmatch(r"(mean|ratio)\((.+)\)", what)
+    if not call:
+        return field(lines[int(where[1:]) - 1], what) if "," not in where else None
+    name, path = call.groups()
+
+    def at(number: str) -> float:
+        return float(field(lines[int(number[1:]) - 1], path))
+
+    parts = where.split(",")
+    if name == "mean":
+        return math.fsum(at(p) for p in parts) / len(parts)
+    logs = [math.log(at(a) / at(b)) for a, b in (p.split("/") for p in parts)]
+    return math.exp(math.fsum(logs) / len(logs))
+
+
+def _whole(lines: list[dict], what: str) -> float | None:
+    last = {(x["arm"], x["block"], x["workload"], x["load"]): x for x in lines}.values()
+    if what == "count(*)":
+        return len(last)
+    if m := re.fullmatch(r"count\(status=(.+)\)", what):
+        return sum(x["status"] in m[1].split("|") for x in last)
+    if m := re.fullmatch(r"sum\((.+)\)", what):
+        return sum(field(x, m[1]) for x in last if x["status"] == "ok")
+    return None
+
+
+def shown(text: str) -> float | None:
+    """The number that a text shows: ``+12 %`` as a ratio, ``29 ms`` in seconds."""
+    m = re.search(r"[+−-]?[\d,]+(?:\.\d+)?", text)
+    if not m:
+        return None
+    number = float(m[0].replace(",", "").replace("−", "-"))
+    if "%" in text:
+        return 1 + number / 100
+    return number / 1000 if text.endswith("ms") else number
+
+
+def half_step(text: str) -> float:
+    """Half of the last digit that a text shows, in the unit of `shown`."""
+    m = re.search(r"\d[\d,]*(?:\.(\d+))?", text)
+    step = 10.0 ** -len(m[1] or "") / 2
+    return step / 100 if "%" in text else step / 1000 if text.endswith("ms") else step
