@@ -81,7 +81,7 @@ class Generator:
             elif self.running:
                 yield from self._advance(list(self.running), self._decode())
             else:
-                raise ValueError(
+                raise SystemExit(
                     f"prompt {waiting[0].name!r} of {len(waiting[0].prompt)} tokens "
                     f"does not fit: enlarge the pool or shorten it"
                 )

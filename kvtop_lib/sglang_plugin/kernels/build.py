@@ -1,10 +1,11 @@
 """Compile the C kernels at first use into a cache folder.
 
 The library's name holds a hash of the sources, the compiler and its target flags, so a change
-of any of them builds anew and old builds are never loaded. Several processes may build at once:
-each writes its own temporary file and renames it.
+of any of them builds anew and old builds are never loaded. Of several processes that start at once
+one builds, into a temporary file that it renames, and the others wait.
 """
 
+import fcntl
 import functools
 import hashlib
 import os
@@ -40,7 +41,7 @@ def compiler() -> str:
 
 def _ask(*argv: str) -> str:
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=300)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise BuildError(f"{argv[0]} does not run: {error}") from error
     return done.stdout + done.stderr
@@ -90,16 +91,24 @@ def library(march: str | None = None) -> Path:
     """
     command = [compiler(), f"-march={target(march)}", *FLAGS]
     key = hashlib.sha256("\0".join([*command, _ask(command[0], "--version")]).encode())
-    for source in sorted(SOURCES.iterdir()):
+    for source in sorted([*SOURCES.glob("*.c"), *SOURCES.glob("*.h")]):
         key.update(source.name.encode() + source.read_bytes())
     path = cache_dir() / f"kvtop-{target(march)}-{key.hexdigest()[:20]}.so"
     if path.exists():
         return path
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
+        with open(path.with_suffix(".lock"), "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # processes that start together wait for one build
+            if not path.exists():
+                _compile(command, path)
     except OSError as error:
-        raise BuildError(f"the kernel cache {path.parent} cannot be written: {error}") from error
+        raise BuildError(f"the kernel cache {path.parent} cannot be used: {error}") from error
+    return path
+
+
+def _compile(command: list[str], path: Path) -> None:
+    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
     os.close(handle)
     try:
         said = _ask(*command, str(SOURCES / "kernels.c"), "-o", temporary, "-lm")
@@ -109,4 +118,3 @@ def library(march: str | None = None) -> Path:
         os.replace(temporary, path)
     finally:
         Path(temporary).unlink(missing_ok=True)
-    return path
