@@ -77,6 +77,8 @@ class ScriptedServer:
     running: int = 0
     peak: int = 0
     generated: int = 0
+    seconds: float = 0.0  # sum of the times of the requests that were answered
+    lost_seconds: float = 0.0  # that the sum is short by, per request
     url: str = ""
 
     def __enter__(self) -> ScriptedServer:
@@ -120,6 +122,9 @@ class ScriptedServer:
             f'sglang:num_running_reqs{{model_name="m"}} {self.running}.0\n'
             "# TYPE sglang:num_queue_reqs gauge\n"
             'sglang:num_queue_reqs{model_name="m"} 0.0\n'
+            "# TYPE sglang:e2e_request_latency_seconds histogram\n"
+            f"sglang:e2e_request_latency_seconds_sum{label} {self.seconds}\n"
+            f"sglang:e2e_request_latency_seconds_count{label} {len(self.bodies)}.0\n"
         )
         return web.Response(text=text)
 
@@ -146,7 +151,7 @@ class ScriptedServer:
         return response
 
     async def _answer(self, play: Play, number: int, response, request) -> None:
-        rid, total = f"chatcmpl-{number}", 0
+        rid, total, began = f"chatcmpl-{number}", 0, time.monotonic()
 
         def chunk(delta=None, finish=None, usage=None, **more) -> bytes:
             choices = [] if delta is None else [
@@ -180,6 +185,7 @@ class ScriptedServer:
             await write(chunk({"content": play.text(i)}, usage=total if play.usage else None))
         total += play.silent_tail
         self.generated += total + self.miscount
+        self.seconds += time.monotonic() - began - self.lost_seconds
         if play.fault != "no_finish":
             await write(chunk({}, finish=play.finish_reason))
         if play.hist:

@@ -50,6 +50,11 @@ class Recording:
         w0, w1 = self.edges
         return w1 - w0
 
+    @property
+    def span_s(self) -> float:
+        """Length of the whole point, drain included."""
+        return self.facts["window"]["drained_s"] - self.facts["clock"]["start_s"]
+
     @cached_property
     def arrived(self) -> pd.DataFrame:
         """Arrivals (`kvtop_lib.metrics.latency.arrivals`)."""
@@ -94,7 +99,7 @@ def check(rec: Recording, page_tokens: int = audits.PAGE_TOKENS) -> dict[str, di
     return {
         "token_counts": audits.token_counts(rec.requests),
         "tokens": audits.tokens(rec.requests, facts["counters"], limit),
-        "little": audits.little(rec.occupancy),
+        "little": audits.little(rec.requests, facts["counters"], rec.span_s),
         "prefix_hits": audits.prefix_hits(rec.requests, page_tokens),
         "client_lag": audits.client_lag(facts["client"], gap_p50_s),
         "enough_requests": audits.enough_requests(rec.requests, facts["c"], *edges),

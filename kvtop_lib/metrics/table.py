@@ -78,7 +78,8 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric(
         "active_mean", "active",
-        "mean of running requests over the window; without scrapes in flight (active_source)",
+        "mean of running requests over the window, a gauge that leaves out requests in prefill; "
+        "without scrapes in flight (active_source)",
         "requests", "x axis of realised load", _SERVER,
     ),
     Metric(
@@ -129,7 +130,8 @@ AUDITS: tuple[tuple[str, str], ...] = (
     ),
     (
         "little",
-        "server's mean of running + queued = client's mean in flight, within the larger of "
+        "mean requests inside the server (its sum of request times / length of the drained point) "
+        "= mean in flight at the client over the same time, within the larger of "
         f"{audits.LITTLE_SHARE:.0%} and {audits.LITTLE_REQUESTS:g} request",
     ),
     (

@@ -27,6 +27,8 @@ COUNTERS = {
     "sglang:cached_tokens_total": "cached_tokens_total",
     "sglang:realtime_tokens_total": "realtime_tokens_total",
     "sglang:spec_verify_calls_total": "spec_verify_calls_total",
+    "sglang:e2e_request_latency_seconds_sum": "request_seconds_total",
+    "sglang:e2e_request_latency_seconds_count": "requests_total",
 }
 COLUMNS = (*GAUGES.values(), *COUNTERS.values())
 SCHEMA = pa.schema([("t_s", pa.float64()), *((c, pa.float64()) for c in COLUMNS)])

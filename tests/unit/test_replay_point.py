@@ -118,6 +118,15 @@ def test_a_wrong_server_counter_makes_the_point_invalid(tmp_path):
     assert point["status"] == "invalid" and "the server counted" in point["reason"]
 
 
+def test_requests_that_the_server_did_not_have_for_as_long_make_the_point_invalid(tmp_path):
+    plays = ScriptedServer(lambda body, n: Play(gap_s=0.02), lost_seconds=0.12)
+    with plays as server:
+        play_point(server, tmp_path, c=4)
+    point = derive(tmp_path)
+    assert point["audits"]["little"]["ok"] is False
+    assert point["status"] == "invalid" and "in flight at the client" in point["reason"]
+
+
 def test_an_interrupt_keeps_what_was_recorded(tmp_path):
     main = threading.main_thread().ident
     timer = threading.Timer(0.6, signal.pthread_kill, (main, signal.SIGINT))
