@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime as dt
 import time
 from dataclasses import dataclass, field
@@ -36,18 +37,28 @@ class Job:
     labels: dict
     scrape_s: float
     progress: Progress
-    traffic: Traffic | None = field(default=None, init=False)
-    loop: asyncio.AbstractEventLoop | None = field(default=None, init=False)
+    interrupted: bool = field(default=False, init=False)
+    _traffic: Traffic | None = field(default=None, init=False)
+    _loop: asyncio.AbstractEventLoop | None = field(default=None, init=False)
+
+    def interrupt(self) -> None:
+        """Stop sending, cancel what is in flight, write what was recorded; from any thread."""
+        self.interrupted = True
+        if self._loop and self._traffic:
+            with contextlib.suppress(RuntimeError):  # the loop has closed: all is written
+                self._loop.call_soon_threadsafe(self._traffic.halt, "aborted", "interrupted")
 
     async def run(self) -> None:
         """Replay and write; returns when all files of the point are there."""
-        self.loop = asyncio.get_running_loop()
+        self._loop = asyncio.get_running_loop()
         async with session(self.plan.timeout_s) as client:
             before = await scrape.counters(client, self.url)
-            t = self.traffic = Traffic(
+            t = self._traffic = Traffic(
                 client, f"{self.url}/v1/chat/completions", self.model, self.plan, clock()
             )
             t.on_end = self._ended
+            if self.interrupted:  # before there was any traffic to stop
+                t.halt("aborted", "interrupted")
             lag, scraper = LoopLag(), scrape.Scraper(client, self.url, self.scrape_s)
             watches = (lag.watch(), scraper.watch(), self.progress.watch(t))
             watchers = [asyncio.create_task(w) for w in watches]
@@ -80,7 +91,7 @@ class Job:
 
     def _ended(self, ended: record.Record) -> None:
         self.progress.ended(ended)
-        t = self.traffic
+        t = self._traffic
         if not ended.ok and len(t.records) >= max(GIVE_UP_AFTER, 2 * self.c):
             if not any(r.ok for r in t.records):
                 t.halt("failed", f"no request succeeded; the last error: {ended.reply.error}")

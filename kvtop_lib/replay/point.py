@@ -6,7 +6,6 @@ What is written here is raw: metrics and checks are derived from it by `kvtop_li
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
 from pathlib import Path
 
@@ -97,16 +96,12 @@ def _on_thread(job: Job) -> None:
             done.set()
 
     threading.Thread(target=work, name="kvtop-replay").start()
-    interrupted = False
     while not done.is_set():
         try:
             done.wait()
         except KeyboardInterrupt:
-            interrupted = True
-            if job.loop and job.traffic:
-                with contextlib.suppress(RuntimeError):  # the loop has closed: all is written
-                    job.loop.call_soon_threadsafe(job.traffic.halt, "aborted", "interrupted")
+            job.interrupt()
     if errors:
         raise errors[0]
-    if interrupted:
+    if job.interrupted:
         raise KeyboardInterrupt

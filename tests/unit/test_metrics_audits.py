@@ -123,9 +123,9 @@ def _rates(*per_bin: int) -> pd.DataFrame:
     ("rates", "ok"),
     [
         ([100] * 10, True),
-        ([100] * 5 + [104] * 5, True),  # small
+        ([100] * 5 + [125] * 5, True),  # a quarter of 100, less of the mean
         ([100] * 5 + [150] * 5, False),  # a step
-        ([100, 101, 99, 100, 100, 80, 81, 79, 80, 80], False),
+        ([100, 101, 99, 100, 100, 70, 71, 69, 70, 70], False),
         ([20, 180, 20, 180, 20, 180, 20, 180, 180, 180], True),  # large, but so is the noise
     ],
 )

@@ -14,8 +14,10 @@ from scripted_server import Play, ScriptedServer
 
 from kvtop_lib.metrics import Recording, derive
 from kvtop_lib.metrics.point import metrics
-from kvtop_lib.replay import flush
+from kvtop_lib.replay import SessionPool, flush
 from kvtop_lib.replay.__main__ import main as cli
+from kvtop_lib.replay.job import Job
+from kvtop_lib.replay.progress import Progress
 from kvtop_lib.store import read_json
 from kvtop_lib.terms import KvtopError
 from kvtop_lib.trace.model import Trace
@@ -139,6 +141,23 @@ def test_an_interrupt_keeps_what_was_recorded(tmp_path):
     assert time.monotonic() - began < 15
     point = derive(tmp_path)
     assert point["status"] == "aborted" and point["counts_all"]["ok"] > 0
+
+
+def test_an_interrupt_before_the_first_request_is_not_lost(tmp_path):
+    async def interrupted() -> None:
+        job.interrupt()
+        await job.run()
+
+    with ScriptedServer() as server:
+        pool = SessionPool(sessions(10), [1], 1)
+        labels = {"load": "c1", "c": 1, "arm": "a"}
+        job = Job(
+            server.url, "m", pool.slice(1), 1, dataclasses.replace(PLAN, window_s=60), 1, tmp_path,
+            labels, 1.0, Progress("a", "off"),
+        )  # fmt: skip
+        asyncio.run(interrupted())
+    point = derive(tmp_path)
+    assert point["status"] == "aborted" and sum(point["counts_all"].values()) <= 1
 
 
 def test_a_point_runs_inside_a_running_loop_as_in_a_notebook(tmp_path):

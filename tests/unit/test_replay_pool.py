@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kvtop_lib.params import load_profile, load_workload
 from kvtop_lib.replay import Plan, PoolExhausted, SessionPool
 from kvtop_lib.replay.lanes import lane_starts
 from kvtop_lib.terms import KvtopError
@@ -88,6 +89,13 @@ def test_phases_by_the_time_of_sending():
     phases = "burn_in burn_in warmup warmup window window drain drain".split()
     assert [plan.phase(t) for t in at] == phases
     assert (plan.w0_s, plan.w1_s) == (5, 15)
+
+
+def test_a_plan_takes_timing_from_the_profile_and_pace_from_the_workload():
+    profile, workload = load_profile("test"), load_workload("agent")
+    plan = Plan.of(profile, workload)
+    assert (plan.window_s, plan.timeout_s) == (profile.window_s, profile.timeout_s)
+    assert (plan.output, plan.stagger_s) == (workload.output, workload.stagger_s)
 
 
 @pytest.mark.parametrize("wrong", [{"window_s": 0}, {"timeout_s": -1}, {"burn_in_s": -1}])
