@@ -1,0 +1,77 @@
+"""A small copy of a run that can be committed: ``python -m kvtop_lib.note.publish RUN FOLDER``.
+
+It holds what a reader cites: the note, results.jsonl, manifest and deployments, the table behind
+every figure as CSV, and the figures as SVG and PNG. Raw per-request records stay with the run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from pathlib import Path
+
+from kvtop_lib.figures import to_png, to_svg
+from kvtop_lib.note.evidence import Evidence
+from kvtop_lib.note.page import render_note
+from kvtop_lib.note.plates import ALL
+from kvtop_lib.store import Run
+from kvtop_lib.tables import readme_table
+from kvtop_lib.terms import KvtopError
+
+
+def publish(run: Path | str, folder: Path | str) -> list[Path]:
+    """Write the copy; returns its files.
+
+    Raises
+    ------
+    KvtopError
+        When the run cannot be read or its note cannot be rendered.
+    """
+    run, folder = Path(run), Path(folder)
+    ev = Evidence.load(run)
+    render_note(run, folder / "note.html")
+    records = [
+        run / "results.jsonl",
+        run / "manifest.json",
+        *sorted(run.glob("*/*/deployment.json")),
+    ]
+    for file in records:
+        target = folder / file.relative_to(run)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, target)
+    (folder / "measured.md").write_text(readme_table(Run(run)) + "\n", encoding="utf-8")
+    for name, make in ALL.items():
+        if (plate := make(ev)) is not None:
+            _figure(folder / "figures", name, plate)
+    return sorted(f for f in folder.rglob("*") if f.is_file())
+
+
+def _figure(folder: Path, name: str, plate) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    plate.table.to_csv(folder / f"{name}.csv", index=False)
+    for i, chart in enumerate(plate.charts, 1):
+        stem = name if len(plate.charts) == 1 else f"{name}-{i}"
+        svg = to_svg(chart, label=plate.caption[0].striptags())
+        (folder / f"{stem}.svg").write_text(svg, encoding="utf-8")
+        (folder / f"{stem}.png").write_bytes(to_png(chart, width=760, scale=1.5))
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Command line; exit code 1 with one sentence on failure."""
+    parser = argparse.ArgumentParser(prog="python -m kvtop_lib.note.publish", description=__doc__)
+    parser.add_argument("run", type=Path)
+    parser.add_argument("folder", type=Path, help="such as outputs/published/NAME")
+    args = parser.parse_args(argv)
+    try:
+        files = publish(args.run, args.folder)
+    except KvtopError as e:
+        print(f"error: {e}", file=sys.stderr)
+        return 1
+    size = sum(f.stat().st_size for f in files)
+    print(f"{len(files)} files, {size / 1e6:.1f} MB in {args.folder}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,107 @@
+"""`30_acceptance`, `40_iterations` and `90_note` on the synthetic run, executed as they ship."""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from checkout import NOTEBOOKS, execute
+
+from kvtop_lib.note import render_note
+from kvtop_lib.note.page import LIMIT_BYTES, check
+from kvtop_lib.note.publish import publish
+from kvtop_lib.terms import KvtopError
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "data"))
+import note_numbers  # noqa: E402
+import synthetic_run as truth  # noqa: E402
+
+pytestmark = pytest.mark.notebook
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return truth.write_run(tmp_path_factory.mktemp("runs") / "synthetic")
+
+
+@pytest.fixture(scope="module")
+def published(run, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("published") / "synthetic"
+    return folder, publish(run, folder)
+
+
+def test_acceptance(run, tmp_path):
+    shown = "\n".join(execute("30_acceptance", tmp_path, run=str(run)))
+    assert re.search(r"mtp_w2 +agent +1 +1\.7\b", shown)
+    assert re.search(r"mtp_w4 +agent +32 +2\.4\b", shown)
+
+
+def test_iterations(run, tmp_path):
+    shown = "\n".join(execute("40_iterations", tmp_path, run=str(run)))
+    # at c = 1, log 1.7 (tokens) and log(1.3 / 1.7) (time) make up log 1.3
+    assert re.search(r"mtp_w2 +1 +-0\.268", shown) and re.search(r" 0\.531", shown)
+
+
+def test_the_note_is_one_small_file_that_fetches_nothing(published):
+    folder, _ = published
+    html = (folder / "note.html").read_text()
+    assert len(html.encode()) < LIMIT_BYTES
+    assert html.count("vega-embed") and html.count("<script>") == 2  # runtime once, page once
+    assert note_numbers.untraced_digits(html) == []
+    assert len(note_numbers.traced(html)) > 100
+    assert "<script>alert" not in html and "<img src=x" not in html
+    assert str(folder.parent) not in html and "injected" not in html  # no path of this machine
+    assert html.count('class="static"') == 7 and html.count('class="spec"') == 7
+
+
+def test_a_page_that_would_fetch_is_refused():
+    bad_pages = (
+        '<img src="https://x.org/a.png">',
+        "<link href='//x.org/a.css'>",
+        "<style>@import 'http://x.org'</style>",
+        "<p style='background:url(//x)'>",
+    )
+    for bad in bad_pages:
+        with pytest.raises(KvtopError, match="from outside"):
+            check(f"<html><p>text https://x.org is fine</p>{bad}</html>")
+    check("<p>see https://x.org</p><script>var a = ' src=//not-markup'</script>")
+    with pytest.raises(KvtopError, match="MB, more than 2 MB"):
+        check("x" * (LIMIT_BYTES + 1))
+
+
+def test_rendering_twice_gives_the_same_page(run, published, tmp_path):
+    folder, _ = published
+    again = render_note(run, tmp_path / "again.html").read_text()
+    assert again == (folder / "note.html").read_text()
+
+
+def test_a_published_copy_is_small_and_whole(run, published):
+    folder, files = published
+    names = {f.relative_to(folder).as_posix() for f in files}
+    assert {"note.html", "results.jsonl", "manifest.json", "measured.md"} <= names
+    assert {"figures/throughput.png", "figures/ratio.svg", "figures/mechanism-2.png"} <= names
+    assert (folder / "results.jsonl").read_bytes() == (run / "results.jsonl").read_bytes()
+    assert "baseline/deploy/deployment.json" in names and not any("parquet" in n for n in names)
+    csv = (folder / "figures" / "ratio.csv").read_text()
+    assert csv.splitlines()[1].startswith('mtp_w2,"MTP, width 2",1,1.3')
+    assert sum(f.stat().st_size for f in files) < 4_000_000
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path):
+    with pytest.raises(KvtopError, match="holds no results.jsonl"):
+        render_note(tmp_path, tmp_path / "out.html")
+    assert not (tmp_path / "out.html").exists()
+
+
+@pytest.mark.parametrize("file", sorted(NOTEBOOKS.glob("*.ipynb")), ids=lambda f: f.name)
+def test_notebooks_are_thin_and_stored_without_outputs(file):
+    notebook = json.loads(file.read_text())
+    code = [c for c in notebook["cells"] if c["cell_type"] == "code"]
+    sources = ["".join(c["source"]) for c in code]
+    assert not any(c["outputs"] or c["execution_count"] for c in code)
+    assert not any(re.search(r"^\s*(async )?(def|class) ", s, re.M) for s in sources)
+    lengths = sorted(len([x for x in s.splitlines() if x.strip()]) for s in sources)
+    assert lengths[int(0.9 * (len(lengths) - 1))] <= 10
+    assert sum("parameters" in c["metadata"].get("tags", []) for c in code) == 1
+    assert any(c["cell_type"] == "markdown" for c in notebook["cells"])
