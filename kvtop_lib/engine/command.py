@@ -27,6 +27,9 @@ _CPU: ServerArgs = {
     "attention-backend": "intel_amx",  # the only CPU back end that drafts; the plug-in supplies it
     "disable-cuda-graph": True,
     "sleep-on-idle": True,  # an idle server would burn a core
+    # SGLang does so for drafting arms on a CPU; left on, the baseline alone would deliver its
+    # tokens an iteration later and run one more iteration per finished request.
+    "disable-overlap-schedule": True,
 }
 
 
