@@ -4,6 +4,7 @@ import torch
 from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
 from . import kernels
+from .experts import run_experts
 from .packed import packed
 
 _ATTRIBUTE = "_kvtop_experts"
@@ -19,10 +20,7 @@ def register() -> None:
 
 
 def experts(original, method, layer, dispatch_output):
-    """Each expert once, on the tokens routed to it, added in the order of experts.
-
-    That order depends on the token alone, so its sum has the same bits in any batch.
-    """
+    """The routed experts of a layer by `run_experts`; what it cannot take stays SGLang's."""
     config = method.moe_runner_config
     plain = config.activation == "silu" and config.gemm1_alpha is None
     plain = plain and not config.apply_router_weight_on_input
@@ -33,23 +31,7 @@ def experts(original, method, layer, dispatch_output):
 
     x = dispatch_output.hidden_states
     weights, ids, _ = dispatch_output.topk_output
-    return StandardCombineInput(hidden_states=_run(_packed_experts(layer), x, weights, ids))
-
-
-def _run(experts_, x: torch.Tensor, weights: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
-    """x [tokens, hidden], weights and ids [tokens, topk] -> [tokens, hidden]."""
-    out = torch.zeros_like(x)
-    order = ids.flatten().argsort(stable=True)
-    tokens, scale = order // ids.shape[1], weights.flatten()[order, None]
-    start = 0
-    for expert, count in enumerate(torch.bincount(ids.flatten(), minlength=len(experts_)).tolist()):
-        if count:
-            mine = slice(start, start + count)
-            up, down = experts_[expert]
-            acted = kernels.silu_and_mul(kernels.linear(x[tokens[mine]], up))
-            out.index_add_(0, tokens[mine], kernels.linear(acted, down) * scale[mine])
-            start += count
-    return out
+    return StandardCombineInput(hidden_states=run_experts(_packed_experts(layer), x, weights, ids))
 
 
 def _packed_experts(layer) -> list[tuple[kernels.Packed, kernels.Packed]]:
