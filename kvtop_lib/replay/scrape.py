@@ -55,10 +55,11 @@ def read(page: bytes) -> dict[str, float]:
     return values
 
 
-async def page(client: aiohttp.ClientSession, url: str) -> bytes | None:
-    """One page of ``/metrics``; None when the server has none or does not answer."""
+async def page(client: aiohttp.ClientSession, url: str, timeout_s: float = 5.0) -> bytes | None:
+    """One page of ``/metrics``; None when the server has none or does not answer in time."""
+    limit = aiohttp.ClientTimeout(total=timeout_s)
     try:
-        async with client.get(f"{url}/metrics", timeout=aiohttp.ClientTimeout(total=5)) as r:
+        async with client.get(f"{url}/metrics", timeout=limit) as r:
             return await r.read() if r.status == 200 else None
     except (aiohttp.ClientError, OSError, TimeoutError):
         return None
@@ -67,7 +68,7 @@ async def page(client: aiohttp.ClientSession, url: str) -> bytes | None:
 async def counters(client: aiohttp.ClientSession, url: str, settle_s: float = 5.0) -> dict:
     """Counters of a quiet server: read until two pages agree (requests are booked at their end)."""
     deadline, before = clock() + settle_s, None
-    while (text := await page(client, url)) is not None:
+    while (text := await page(client, url, timeout_s=30.0)) is not None:
         now = {k: v for k, v in read(text).items() if k in COUNTERS.values()}
         if now == before or clock() > deadline:
             return now
@@ -84,10 +85,14 @@ class Scraper:
         self._pages: list[tuple[float, bytes]] = []
 
     async def watch(self) -> None:
-        """Scrape once per period until cancelled or until the server has no page to give."""
-        while text := await page(self._client, self._url):
-            kept = [line for line in text.splitlines() if line.startswith(_WANTED)]
-            self._pages.append((clock(), b"\n".join(kept)))
+        """Scrape once per period until cancelled; a server without the page is not asked again."""
+        while True:
+            text = await page(self._client, self._url)
+            if text is not None:
+                kept = [line for line in text.splitlines() if line.startswith(_WANTED)]
+                self._pages.append((clock(), b"\n".join(kept)))
+            elif not self._pages:
+                return
             await asyncio.sleep(self._period_s)
 
     def write(self, folder: Path) -> None:

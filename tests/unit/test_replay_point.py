@@ -160,6 +160,18 @@ def test_an_interrupt_before_the_first_request_is_not_lost(tmp_path):
     assert point["status"] == "aborted" and sum(point["counts_all"].values()) <= 1
 
 
+def test_a_server_without_metrics_is_measured_and_its_checks_are_not_claimed(tmp_path):
+    with ScriptedServer(lambda body, n: Play(gap_s=0.02), metrics=False) as server:
+        _, _, facts = play_point(server, tmp_path)
+    assert facts["counters"] == {"before": {}, "after": {}}
+    point = derive(tmp_path)
+    checks = point["audits"]
+    assert checks["tokens"]["ok"] is None and checks["little"]["ok"] is None
+    assert "--enable-metrics" in checks["tokens"]["reason"]
+    if point["status"] == "ok":
+        assert point["queued_mean"] is None and point["active_source"] == "client"
+
+
 def test_a_point_runs_inside_a_running_loop_as_in_a_notebook(tmp_path):
     async def cell(server):
         return play_point(server, tmp_path, plan=dataclasses.replace(PLAN, window_s=0.3))
