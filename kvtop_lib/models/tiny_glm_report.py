@@ -123,7 +123,7 @@ because SGLang does not tie it for this architecture; the NextN layer stores nei
 | | |
 |---|---|
 | training | {figures["trained_tokens"]:,} tokens in {figures["steps"]} steps, \
-{figures["minutes"]} minutes, one thread, float32, seed {figures["seed"]} |
+{figures["minutes"]} minutes of a shared machine, one thread, seed {figures["seed"]} |
 | corpus | {corpus["train_tokens"]:,} tokens, {corpus["files"]} files, \
 {corpus["chat_files"]} of them as chats; \
 {corpus["held_out_files"]} files ({corpus["held_out_tokens"]:,} tokens) held out |

@@ -87,15 +87,19 @@ def draft_chains(model: TinyGlm, tokens: Tensor, depth: int) -> Tensor:
     return torch.stack(drafts, -1)
 
 
-def count_accepted(drafts: Tensor, tokens: Tensor, prompt_tokens: int) -> Acceptance:
+def count_accepted(
+    drafts: Tensor, tokens: Tensor, prompt_tokens: int, beyond: int = 0
+) -> Acceptance:
     """Walk along a greedy output and count accepted drafts per verify step.
 
     `tokens` is prompt + output, whose first token comes from the prefill; `drafts` (rows, depth)
-    as `draft_chains` returns them. A step that reaches past the end counts the drafts that fit.
+    as `draft_chains` returns them. The last `beyond` tokens are what greedy decoding would have
+    said after the output: no step starts there, but a step may accept drafts there, which is how
+    SGLang counts. With 0, a step that reaches past the end counts the drafts that fit.
     """
     depth = drafts.shape[1]
     counts, known = [0] * (depth + 1), prompt_tokens + 1
-    while known < len(tokens):
+    while known < len(tokens) - beyond:
         ahead = tokens[known : known + depth]
         matches = (drafts[known - 2, : len(ahead)] == ahead).int()
         accepted = int(matches.cumprod(0).sum())
@@ -104,6 +108,17 @@ def count_accepted(drafts: Tensor, tokens: Tensor, prompt_tokens: int) -> Accept
     return Acceptance(tuple(counts))
 
 
-def simulate(model: TinyGlm, tokens: Tensor, prompt_tokens: int, depth: int) -> Acceptance:
+def simulate(
+    model: TinyGlm, tokens: Tensor, prompt_tokens: int, depth: int, beyond: int = 0
+) -> Acceptance:
     """Acceptance of a greedy output: `tokens` (int64) = prompt + output, at `depth` drafts."""
-    return count_accepted(draft_chains(model, tokens, depth), tokens, prompt_tokens)
+    return count_accepted(draft_chains(model, tokens, depth), tokens, prompt_tokens, beyond)
+
+
+@torch.no_grad()
+def extend_greedily(model: TinyGlm, tokens: Tensor, count: int) -> Tensor:
+    """`tokens` and the `count` tokens that greedy decoding says next."""
+    for _ in range(count):
+        state = model.hidden(tokens[None])[:, -1]
+        tokens = torch.cat([tokens, model.logits(state).argmax(-1)])
+    return tokens

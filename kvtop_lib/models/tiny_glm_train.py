@@ -1,7 +1,8 @@
 """Train tiny-glm: `python -m kvtop_lib.models.tiny_glm_train --out DIR --minutes N`.
 
-One process, one thread, float32, seeded; run it again with the same folder to go on after an
-interruption. The first part of the time trains half of the layers, which are then doubled.
+One process, one thread, seeded; float32, with products in bfloat16 on CPUs that have them. Run it
+again with the same folder to go on after an interruption. The first part of the time trains half
+of the layers, which are then doubled.
 """
 
 from __future__ import annotations
@@ -110,6 +111,7 @@ def train(
     Writes metrics.json. Raises KvtopError when the folder holds a different run.
     """
     torch.set_num_threads(1)
+    torch.set_float32_matmul_precision("medium")  # twice the speed with AVX512-BF16, else nothing
     config = config or TinyGlmConfig()
     stream, held_out = corpus(folder, seed, config.vocab_size)
     model, made, now = restore(folder / "state.pt", config, seed)
@@ -137,6 +139,7 @@ def train(
             save(folder / "state.pt", model, made, now, seed)
             saved_s = now.spent_s
     save(folder / "state.pt", model, made, now, seed)
+    torch.set_float32_matmul_precision("highest")
     figures = {
         "held_out": evaluate(model, held_out),
         "trained_tokens": now.tokens,

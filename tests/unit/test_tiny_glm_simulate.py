@@ -44,6 +44,9 @@ def test_accepted_drafts_counted_by_hand():
     counted = count_accepted(drafts, tokens, prompt_tokens=2)
     assert counted == Acceptance((1, 1, 1))
     assert (counted.verify_steps, counted.accept_len) == (3, 2.0)
+    # Were 18 known to follow, the last step would accept both of its drafts.
+    longer = torch.cat([tokens, torch.tensor([18])])
+    assert count_accepted(drafts, longer, prompt_tokens=2, beyond=1) == Acceptance((1, 0, 2))
 
 
 @pytest.mark.parametrize(
