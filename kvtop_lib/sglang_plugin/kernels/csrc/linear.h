@@ -16,7 +16,7 @@ typedef struct {
 } Linear;
 
 #ifndef PREFETCH_WORDS
-#define PREFETCH_WORDS 512 /* 2 KiB ahead in each panel */
+#define PREFETCH_WORDS 512 /* 8 KiB ahead in all panels of a tile */
 #endif
 #define ROW_BLOCK 64 /* rows whose activations stay in the L2 cache while panels stream */
 
@@ -33,7 +33,7 @@ INLINE void tile(const float *x, long ldx, const uint32_t *w, long panel, long k
 #pragma GCC unroll 4
         for (int c = 0; c < C; c++) {
             const uint32_t *p = w + c * panel + j * LANES * (f32 ? 2 : 1);
-            __builtin_prefetch(p + PREFETCH_WORDS, 0, 3);
+            __builtin_prefetch(p + 4 * PREFETCH_WORDS / C, 0, 3);
             if (f32) {
                 we[c] = v_load((const float *)p);
                 wo[c] = v_load((const float *)p + LANES);
@@ -96,7 +96,7 @@ INLINE void tile_out(const Linear *l, const float *x, long ldx, float *y, long l
 #if TILE_ROWS == 8
 #define COLS(R) ((R) <= 4 ? 4 : 2)
 #else
-#define COLS(R) ((R) == 1 ? 4 : (R) <= 3 ? 2 : 1)
+#define COLS(R) ((R) == 1 ? 4 : 1)
 #endif
 #define PANELS_CASE(R)                                                                          \
     case R:                                                                                     \

@@ -45,7 +45,7 @@ INLINE v16 w_odd(u16x2 w) {
 #elif defined(__AVX2__) && defined(__FMA__)
 #include <immintrin.h>
 #define KVTOP_ISA "avx2"
-#define TILE_ROWS 6
+#define TILE_ROWS 4
 typedef struct { __m256 a, b; } v16;
 typedef struct { __m256i a, b; } u16x2;
 #define V2(ea, eb) ((v16){(ea), (eb)})
