@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
-import signal
-import threading
-import time
 
-import pytest
 from replay_help import PLAN, play_point, sessions
 from scripted_server import Play, ScriptedServer
 
 from kvtop_lib.metrics import Recording, derive
 from kvtop_lib.metrics.point import metrics
-from kvtop_lib.replay import SessionPool, flush
-from kvtop_lib.replay.__main__ import main as cli
-from kvtop_lib.replay.job import Job
-from kvtop_lib.replay.progress import Progress
-from kvtop_lib.store import read_json
-from kvtop_lib.terms import KvtopError
-from kvtop_lib.trace.model import Trace
 
 
 def test_tokens_requests_and_order_are_exactly_what_was_sent(tmp_path):
@@ -129,37 +117,6 @@ def test_requests_that_the_server_did_not_have_for_as_long_make_the_point_invali
     assert point["status"] == "invalid" and "in flight at the client" in point["reason"]
 
 
-def test_an_interrupt_keeps_what_was_recorded(tmp_path):
-    main = threading.main_thread().ident
-    timer = threading.Timer(0.6, signal.pthread_kill, (main, signal.SIGINT))
-    plan = dataclasses.replace(PLAN, window_s=30)
-    with ScriptedServer(lambda body, n: Play(gap_s=0.01)) as server:
-        timer.start()
-        began = time.monotonic()
-        with pytest.raises(KeyboardInterrupt):
-            play_point(server, tmp_path, c=2, plan=plan)
-    assert time.monotonic() - began < 15
-    point = derive(tmp_path)
-    assert point["status"] == "aborted" and point["counts_all"]["ok"] > 0
-
-
-def test_an_interrupt_before_the_first_request_is_not_lost(tmp_path):
-    async def interrupted() -> None:
-        job.interrupt()
-        await job.run()
-
-    with ScriptedServer() as server:
-        pool = SessionPool(sessions(10), [1], 1)
-        labels = {"load": "c1", "c": 1, "arm": "a"}
-        job = Job(
-            server.url, "m", pool.slice(1), 1, dataclasses.replace(PLAN, window_s=60), 1, tmp_path,
-            labels, 1.0, Progress("a", "off"),
-        )  # fmt: skip
-        asyncio.run(interrupted())
-    point = derive(tmp_path)
-    assert point["status"] == "aborted" and sum(point["counts_all"].values()) <= 1
-
-
 def test_a_server_without_metrics_is_measured_and_its_checks_are_not_claimed(tmp_path):
     with ScriptedServer(lambda body, n: Play(gap_s=0.02), metrics=False) as server:
         _, _, facts = play_point(server, tmp_path)
@@ -170,56 +127,3 @@ def test_a_server_without_metrics_is_measured_and_its_checks_are_not_claimed(tmp
     assert "--enable-metrics" in checks["tokens"]["reason"]
     if point["status"] == "ok":
         assert point["queued_mean"] is None and point["active_source"] == "client"
-
-
-def test_a_point_runs_inside_a_running_loop_as_in_a_notebook(tmp_path):
-    async def cell(server):
-        return play_point(server, tmp_path, plan=dataclasses.replace(PLAN, window_s=0.3))
-
-    with ScriptedServer() as server:
-        requests, _, _ = asyncio.run(cell(server))
-    assert set(requests.status) == {"ok"}
-
-
-def test_a_recording_is_never_overwritten(tmp_path):
-    plan = dataclasses.replace(PLAN, window_s=0.2)
-    with ScriptedServer() as server:
-        play_point(server, tmp_path, plan=plan)
-        with pytest.raises(KvtopError, match="a retry is a new attempt"):
-            play_point(server, tmp_path, plan=plan)
-
-
-def test_flush_reaches_the_server_and_a_refusal_is_an_error():
-    with ScriptedServer() as server:
-        flush(server.url)
-        assert server.flushes == 1
-        server.running = 1
-        with pytest.raises(KvtopError, match="did not flush its cache .HTTP 400."):
-            flush(server.url)
-    with pytest.raises(KvtopError, match="is the server up"):
-        flush(server.url, timeout_s=1)
-
-
-def test_the_command_line_writes_all_records(tmp_path, capsys):
-    trace, out = tmp_path / "t.jsonl", tmp_path / "out"
-    lines = Trace("t", {}, tuple(sessions(300))).lines()
-    trace.write_text("".join(line + "\n" for line in lines))
-    with ScriptedServer(lambda body, n: Play(gap_s=0.02)) as server:
-        times = "--burn-in 0 --warmup 0.1 --window 1.5 --drain 2 --timeout 5 --seed 3".split()
-        argv = ["--url", server.url, "--model", "m", "--trace", str(trace), "--concurrency", "2"]
-        code = cli([*argv, *times, "--out", str(out)])
-        again = cli([*argv, *times, "--out", str(out)])
-    printed = capsys.readouterr()
-    # a busy machine may make the client late, which the point then says
-    status = read_json(out / "point.json")["status"]
-    assert (code, again) == (int(status != "ok"), 1), printed
-    assert f"c2: {status}" in printed.out and "already holds a recording" in printed.err
-    assert server.flushes == 2
-    names = {
-        "requests.parquet",
-        "chunks.parquet",
-        "scrapes.parquet",
-        "recording.json",
-        "point.json",
-    }
-    assert {p.name for p in out.iterdir()} == names
