@@ -1,0 +1,40 @@
+"""Real servers of the tiny model, one per arm, shared by all tests of this folder."""
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from kvtop_lib.engine import Server
+from kvtop_lib.params import load_arm, load_model
+
+ARMS = ("baseline", "mtp_w2", "mtp_w4", "ngram")
+
+
+def pytest_collection_modifyitems(items):
+    """Mark what needs a server, so that `-m "not engine"` leaves it out."""
+    for item in items:
+        if Path(__file__).parent in Path(item.path).parents:
+            item.add_marker(pytest.mark.engine)
+
+
+@pytest.fixture(scope="session")
+def servers(tmp_path_factory) -> dict[str, Server]:
+    """A running server of every arm.
+
+    They start at the same time: most of a start-up is importing, which the page cache shares.
+    """
+    model, folder = load_model("tiny-glm"), tmp_path_factory.mktemp("servers")
+    with ExitStack() as stack, ThreadPoolExecutor(len(ARMS)) as pool:
+        starts = {
+            arm: pool.submit(Server.launch, model, load_arm(arm), folder / arm) for arm in ARMS
+        }
+        failed = []
+        for arm, start in starts.items():
+            if start.exception() is None:
+                stack.enter_context(start.result())
+            else:
+                failed.append(f"{arm}: {start.exception()}")
+        assert not failed, failed
+        yield {arm: start.result() for arm, start in starts.items()}
