@@ -7,8 +7,8 @@ Loop: the tail of the output is at least ``MIN_REPEATS`` copies of one phrase, i
 fewer than ``MIN_WORDS`` words must be repeated until it covers as much as ``MIN_REPEATS`` copies
 of ``MIN_WORDS`` words. A last copy that the token limit cut short counts for the words it has.
 
-Repetition: more than ``REPEATED_SHARE`` of the output's phrases of ``MIN_WORDS``
-words occur in the earlier outputs of its session.
+Repetition: more than ``REPEATED_SHARE`` of the output's phrases of ``MIN_WORDS`` words were said
+before, in earlier outputs of the session or earlier in the output itself.
 """
 
 from __future__ import annotations
@@ -47,11 +47,15 @@ def _tail_repeats(words: list[str]) -> bool:
     return False
 
 
-def repeats(text: str, earlier: Iterable[str]) -> bool:
-    """Whether ``text`` says mostly again what ``earlier`` texts said, by the rule above."""
-    phrases = _phrases(text)
+def repeats(text: str, earlier: Iterable[str] = ()) -> bool:
+    """Whether ``text`` says mostly again what it or ``earlier`` texts said, by the rule above."""
     known = {phrase for other in earlier for phrase in _phrases(other)}
-    return sum(p in known for p in phrases) > REPEATED_SHARE * len(phrases)
+    phrases = _phrases(text)
+    again = 0
+    for phrase in phrases:
+        again += phrase in known
+        known.add(phrase)
+    return again > REPEATED_SHARE * len(phrases)
 
 
 def _words(text: str) -> list[str]:

@@ -7,7 +7,7 @@ goes on where it stopped when the same command is given again.
 
 A small model often ends an answer in a loop or says again what it said before, and both make
 drafts look better than they are. Such an answer is taken back together with its question, and the
-session goes on with its next planned turn; a session whose first answer is a loop, or that ends
+session goes on with its next planned turn; a session that begins with such an answer, or that ends
 with fewer turns than ``min_turns``, is given up. How many were taken back stays in the trace.
 """
 
@@ -128,9 +128,9 @@ class _Recorder:
             asked = [*messages, *planned.messages]
             turn = _turn(self.url, await self.answer(client, asked), planned)
             if self.limits.take_back:
-                if turn.looped and not turns:
-                    return None
                 if turn.looped or repeats(turn.output, [t.output for t in turns]):
+                    if not turns:
+                        return None
                     withdrawn += 1
                     continue
             if turns and turn.prompt_tokens + turn.output_tokens > self.limits.session_tokens:

@@ -22,7 +22,7 @@ from kvtop_lib.trace.record import RecordLimits, record
 from kvtop_lib.trace.served import served_engine
 
 TEMPLATE_TOKENS = 5  # that a chat template puts around a message
-SPARE_SESSIONS, SPARE_TURNS = 1.3, 3  # planned beyond what is wanted, for answers taken back
+SPARE_SESSIONS, SPARE_TURNS = 1.6, 4  # planned beyond what is wanted, for answers taken back
 
 
 def record_agent(
@@ -30,7 +30,7 @@ def record_agent(
     out: Annotated[Path, typer.Option(help="The trace file to write.")],
     model: Annotated[str, typer.Option(help="Id of the served model (params/models).")],
     name: Annotated[str, typer.Option(help="Name of the trace.")] = "agent",
-    sessions: Annotated[int, typer.Option(help="How many sessions.")] = 480,
+    sessions: Annotated[int, typer.Option(help="How many sessions.")] = 560,
     seed: Annotated[int, typer.Option(help="Seed of the plan.")] = 1,
     concurrency: Annotated[int, typer.Option(help="Sessions at a time.")] = 32,
     commit: Annotated[str, typer.Option(help="Commit whose files are read.")] = "HEAD",
