@@ -20,6 +20,7 @@ from .bare_batch import Generator, Sequence
 from .bare_model import BareLlama
 from .kernels import Batch, threads
 
+ROWS = (1, 2, 4, 8, 16, 32, 64)
 SMOLLM2 = {
     "model_type": "llama",
     "vocab_size": 49152,
@@ -118,16 +119,20 @@ def generate(args: argparse.Namespace) -> None:
             )
 
 
-def step_seconds(model: BareLlama, rows: int, context: int, repeats: int) -> tuple[float, float]:
-    """Median wall and CPU time of one decode step (all layers, head, argmax).
+def step_seconds(model: BareLlama, requests: int, width: int, context: int,
+                 repeats: int) -> tuple[float, float]:
+    """Median wall and CPU time of one forward (all layers, head, argmax).
 
-    Every row has `context` keys. CPU time counts all threads of the process; far below wall
-    time times threads, the machine was busy with something else.
+    Every request has `context` keys of which the last `width` tokens are new: 1 is decode, more
+    is verify. CPU time counts all threads of the process; far below wall time times threads, the
+    machine was busy with something else.
     """
-    table = torch.randperm(model.pool_tokens)[: rows * context].view(rows, context).int()
-    batch = Batch(table, torch.arange(rows), torch.full((rows,), context))
-    ids, positions = torch.arange(rows) + 10, torch.full((rows,), context - 1)
-    slots = table[:, -1].long()
+    table = torch.randperm(model.pool_tokens)[: requests * context].view(requests, context).int()
+    batch = Batch(table, torch.arange(requests), torch.full((requests,), context),
+                  torch.full((requests,), width))
+    ids = torch.arange(requests * width) + 10
+    positions = torch.arange(context - width, context).repeat(requests)
+    slots = table[:, -width:].flatten().long()
     times = []
     for _ in range(repeats + 1):
         begun, cpu = time.perf_counter(), time.process_time()
@@ -138,18 +143,25 @@ def step_seconds(model: BareLlama, rows: int, context: int, repeats: int) -> tup
 
 
 def bench(args: argparse.Namespace) -> None:
-    """Print decode iteration times over rows."""
-    rows = [1, 2, 4, 8, 16, 32, 64]
-    pool = rows[-1] * args.context
+    """Print iteration times of decode over rows and of verify over requests and width."""
+    pool = max(ROWS) * args.context
     model = BareLlama.load(args.model, pool) if args.model else BareLlama.random(SMOLLM2, pool)
-    print(f"{threads()} threads, {args.context} keys per row")
-    print("rows  ms/iteration  ratio to 1 row  tok/s  CPU ms")
-    base = None
-    for n in rows:
-        seconds, cpu = step_seconds(model, n, args.context, args.repeats)
-        base = base or seconds
-        print(f"{n:4d}  {seconds * 1e3:12.2f}  {seconds / base:14.2f}  {n / seconds:5.0f}  "
-              f"{cpu * 1e3:6.1f}")
+    shapes = [(n, 1) for n in ROWS] + [(n, w) for n in (1, 8, 32) for w in (2, 4)
+                                       if n * w <= max(ROWS)]
+    if not args.json:
+        print(f"{threads()} threads, {args.context} keys per request")
+        print("requests  width  ms/iteration  ratio to decode of as many rows  CPU ms  ratio")
+    decode = {}
+    for requests, width in shapes:
+        wall, cpu = step_seconds(model, requests, width, args.context, args.repeats)
+        rows = requests * width
+        base = decode.setdefault(rows, (wall, cpu))
+        if args.json:
+            print(json.dumps({"requests": requests, "width": width, "wall_s": wall, "cpu_s": cpu,
+                              "context_tokens": args.context, "threads": threads()}))
+        else:
+            print(f"{requests:8d}  {width:5d}  {wall * 1e3:12.2f}  {wall / base[0]:31.2f}  "
+                  f"{cpu * 1e3:6.1f}  {cpu / base[1]:5.2f}", flush=True)
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -174,6 +186,7 @@ def main(argv: list[str] | None = None) -> None:
     two.add_argument("--model", type=Path)
     two.add_argument("--context", type=int, default=256)
     two.add_argument("--repeats", type=int, default=9)
+    two.add_argument("--json", action="store_true", help="one JSON object per line")
     args = parser.parse_args(argv)
     torch.set_num_threads(1)
     args.run(args)

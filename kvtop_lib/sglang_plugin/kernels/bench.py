@@ -1,4 +1,6 @@
-"""What the kernels cost, on SmolLM2-135M's shapes: `python -m kvtop_lib.sglang_plugin.kernels.bench`.
+"""What the kernels cost on the shapes of SmolLM2-135M.
+
+Run as `python -m kvtop_lib.sglang_plugin.kernels.bench`.
 
 Wall time is the best of the repeats, so that other processes disturb it least; CPU time counts
 all threads. With several threads on a busy machine only the CPU column means much.
