@@ -17,7 +17,7 @@ import torch
 
 from kvtop_lib.models.chat import Chat
 from kvtop_lib.models.mtp_prompts import TrainingSession, read_sessions
-from kvtop_lib.models.mtp_states import Segment, States, concatenate, session_ids
+from kvtop_lib.models.mtp_states import Segment, States, concatenate, stored_segments
 from kvtop_lib.models.trunk import Trunk
 from kvtop_lib.trace.loops import ends_in_loop
 
@@ -156,7 +156,7 @@ def extract(
     torch.set_num_threads(1)
     torch.manual_seed(0)
     out.mkdir(parents=True, exist_ok=True)
-    done = set(session_ids(out))
+    done = {segment.id for segment in stored_segments(out)}
     mine = [s for s in read_sessions(prompts)[part::parts] if s.id not in done]
     trunk, chat = Trunk(model, slots, POSITIONS), Chat(model)
     collected: list[States] = []

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file
+from safetensors import safe_open
 
 from kvtop_lib.models.eagle_head import EagleHead, HeadShape
 from kvtop_lib.models.mtp_states import States
@@ -33,21 +33,28 @@ class TrunkParts:
     def load(cls, folder: Path) -> TrunkParts:
         """Read them from a Hugging Face checkpoint folder."""
         config = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
-        weights = load_file(Path(folder) / "model.safetensors")
         prefix = f"model.layers.{config['num_hidden_layers'] - 1}."
-        last = {k.removeprefix(prefix): w.float() for k, w in weights.items() if prefix in k}
-        last["norm"] = weights["model.norm.weight"].float()
-        return cls(config, weights["model.embed_tokens.weight"].float(), last)
+        with safe_open(Path(folder) / "model.safetensors", framework="pt") as weights:
+            names = [name for name in weights.keys() if name.startswith(prefix)]  # noqa: SIM118
+            last = {n.removeprefix(prefix): weights.get_tensor(n).float() for n in names}
+            last["norm"] = weights.get_tensor("model.norm.weight").float()
+            return cls(config, weights.get_tensor("model.embed_tokens.weight").float(), last)
 
 
-def draft_vocabulary(states: States, vocabulary: int, size: int) -> torch.Tensor:
-    """The `size` tokens that the trunk chooses most often, ascending ids (int64).
+def token_counts(states: States, vocabulary: int) -> torch.Tensor:
+    """How often the trunk chose each token, float32 (vocabulary,).
 
-    Answers count `OUTPUT_COUNT` times as much as the trunk's guesses inside prompts; special
-    tokens that end an answer are always among them, since answers contain them.
+    Answers count `OUTPUT_COUNT` times as much as the trunk's guesses inside prompts. The token
+    that ends an answer is among them.
     """
     counts = torch.bincount(states.greedy, minlength=vocabulary).float()
-    counts += OUTPUT_COUNT * torch.bincount(states.tokens[states.output], minlength=vocabulary)
+    return counts + OUTPUT_COUNT * torch.bincount(
+        states.tokens[states.output], minlength=vocabulary
+    )
+
+
+def draft_vocabulary(counts: torch.Tensor, size: int) -> torch.Tensor:
+    """The `size` tokens with the highest counts, ascending ids (int64)."""
     return counts.argsort(descending=True, stable=True)[:size].sort().values
 
 

@@ -26,7 +26,7 @@ class LossPlan:
         Of draft steps 1, 2, 3; later steps only in unrolled batches.
     """
 
-    text_share: float = 0.35
+    text_share: float = 0.5
     text_weight: float = 0.4
     feature_weight: float = 0.1
     step_weights: tuple[float, ...] = (1.0, 0.5, 0.3)

@@ -12,8 +12,8 @@ import torch
 from kvtop_lib.models.eagle_head import EagleHead, HeadShape
 from kvtop_lib.models.mtp_eval import Shared, evaluate
 from kvtop_lib.models.mtp_init import TrunkParts
-from kvtop_lib.models.mtp_plan import DOMAINS, TrainPlan, split, take
-from kvtop_lib.models.mtp_states import load_states
+from kvtop_lib.models.mtp_plan import DOMAINS, TrainPlan, split
+from kvtop_lib.models.mtp_states import load_states, stored_segments
 from kvtop_lib.models.trunk import linear_dtype
 
 
@@ -46,20 +46,19 @@ def measure(model: Path, states: Path, run: Path, plan: TrainPlan) -> dict:
     by domain, from `mtp_eval.evaluate`, over all held-out sessions).
     """
     torch.set_num_threads(1)
-    data = load_states(states)
-    train, held = split(data)
+    train, held = split(stored_segments(states))
+    parts = {domain: load_states(states, [s.id for s in held[domain]]) for domain in DOMAINS}
     curve = read_curve(run)
     trunk = TrunkParts.load(model)
     figures = {}
     for name in ("initial", "final"):
         head, shared = load_head(run / f"{name}.pt", trunk)
-        parts = {domain: take(data, held[domain]) for domain in DOMAINS}
         figures[name] = {
             domain: evaluate(head, part, list(part.segments), shared)
             for domain, part in parts.items()
         }
     positions = sum(s.length for s in train)
-    answers = sum(int(data.output[s.start : s.start + s.length].sum()) for s in train)
+    answers = int(load_states(states, [s.id for s in train]).output.sum())
     return {
         "plan": asdict(plan),
         "data": {

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 import torch
 
 from kvtop_lib.models.eagle_head import EagleHead
 from kvtop_lib.models.mtp_loss import LossPlan
-from kvtop_lib.models.mtp_states import Segment, States, concatenate
+from kvtop_lib.models.mtp_states import Segment
 from kvtop_lib.terms import KvtopError
 
 DOMAINS = ("agent", "other")
@@ -18,11 +19,11 @@ DOMAINS = ("agent", "other")
 class TrainPlan:
     """How long and how to train."""
 
-    train_tokens: int = 3_000_000  # positions seen over all passes; the schedule ends there
+    train_tokens: int = 2_400_000  # positions seen over all passes; the schedule ends there
     draft_vocabulary: int = 6144
     batch_tokens: int = 3072  # over all processes
     unroll_share: float = 0.3  # of batches that train draft steps 2 and 3 too
-    muon_lr: float = 0.01  # matrices of the layer
+    muon_lr: float = 0.02  # matrices of the layer
     adamw_lr: float = 1e-3  # fc and the norm
     warmup_steps: int = 30
     seed: int = 1
@@ -33,7 +34,7 @@ class TrainPlan:
     loss: LossPlan = field(default_factory=LossPlan)
 
 
-def split(states: States) -> tuple[list[Segment], dict[str, list[Segment]]]:
+def split(segments: Iterable[Segment]) -> tuple[list[Segment], dict[str, list[Segment]]]:
     """Training segments, and held-out segments by domain.
 
     Raises
@@ -41,24 +42,14 @@ def split(states: States) -> tuple[list[Segment], dict[str, list[Segment]]]:
     KvtopError
         When a part is empty.
     """
-    usable = [s for s in states.segments if s.length > 2]
+    usable = [s for s in segments if s.length > 2]
     train = [s for s in usable if not s.heldout]
     held = {d: [s for s in usable if s.heldout and s.domain == d] for d in DOMAINS}
     if not train or not all(held.values()):
         raise KvtopError(
-            f"{len(states.segments)} sessions are too few to train and to hold out; extract more."
+            f"{len(usable)} sessions are too few to train and to hold out; extract more."
         )
     return train, held
-
-
-def take(states: States, segments: list[Segment]) -> States:
-    """A copy of the states of some segments."""
-    parts = []
-    for s in segments:
-        rows = slice(s.start, s.start + s.length)
-        tensors = (states.tokens, states.greedy, states.output, states.hidden)
-        parts.append(States(*(t[rows] for t in tensors), (replace(s, start=0),)))
-    return concatenate(parts)
 
 
 def optimisers(head: EagleHead, plan: TrainPlan) -> list[torch.optim.Optimizer]:

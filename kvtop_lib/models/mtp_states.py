@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
@@ -94,13 +94,33 @@ def shards(folder: Path) -> list[Path]:
     return sorted(Path(folder).glob("states-*.safetensors"))
 
 
-def session_ids(folder: Path) -> Iterator[str]:
-    """Ids of the sessions that a folder already holds."""
+def stored_segments(folder: Path) -> Iterator[Segment]:
+    """Sessions that a folder holds, in order; positions count from the start of their shard."""
     for path in shards(folder):
         with safe_open(path, framework="pt") as shard:
-            yield from (s["id"] for s in json.loads(shard.metadata()["segments"]))
+            yield from (Segment(**s) for s in json.loads(shard.metadata()["segments"]))
 
 
-def load_states(folder: Path) -> States:
-    """All shards of a folder as one; sessions in the order of the shards."""
-    return concatenate(States.load(path) for path in shards(folder))
+def take(states: States, segments: Iterable[Segment]) -> States:
+    """A copy of the states of some segments."""
+    parts = []
+    for s in segments:
+        rows = slice(s.start, s.start + s.length)
+        tensors = (states.tokens, states.greedy, states.output, states.hidden)
+        parts.append(States(*(t[rows] for t in tensors), (replace(s, start=0),)))
+    return concatenate(parts)
+
+
+def load_states(folder: Path, ids: Collection[str] | None = None) -> States:
+    """Sessions of a folder as one, in the order of the shards; all, or those of the given ids.
+
+    Only what is asked for is held in memory.
+    """
+    wanted = None if ids is None else set(ids)
+    parts = []
+    for path in shards(folder):
+        part = States.load(path)
+        segments = [s for s in part.segments if wanted is None or s.id in wanted]
+        if segments:
+            parts.append(take(part, segments))
+    return concatenate(parts)

@@ -21,10 +21,15 @@ import torch.distributed as dist
 from kvtop_lib.models.eagle_head import EagleHead, HeadShape
 from kvtop_lib.models.mtp_batches import Batch, batches, make_batch
 from kvtop_lib.models.mtp_eval import Shared, evaluate
-from kvtop_lib.models.mtp_init import TrunkParts, draft_vocabulary, initial_head
+from kvtop_lib.models.mtp_init import (
+    TrunkParts,
+    draft_vocabulary,
+    initial_head,
+    token_counts,
+)
 from kvtop_lib.models.mtp_loss import loss
-from kvtop_lib.models.mtp_plan import TrainPlan, optimisers, rate, split, take
-from kvtop_lib.models.mtp_states import load_states
+from kvtop_lib.models.mtp_plan import DOMAINS, TrainPlan, optimisers, rate, split
+from kvtop_lib.models.mtp_states import load_states, stored_segments
 from kvtop_lib.models.trunk import linear_dtype
 
 
@@ -41,12 +46,15 @@ class Trainer:
     def __init__(self, model: Path, folder: Path, out: Path, plan: TrainPlan, rank: int):
         self.plan, self.rank, self.out = plan, rank, out
         self.step, self.tokens = 0, 0
-        states = load_states(folder)
-        segments, held = split(states)
-        self.held = {d: take(states, s) for d, s in held.items()} if rank == 0 else {}
-        states = take(states, segments)
+        segments, held = split(stored_segments(folder))
+        self.held = {}
+        if rank == 0:
+            self.held = {d: load_states(folder, [s.id for s in held[d]]) for d in DOMAINS}
+        self.states = load_states(folder, [s.id for s in segments[rank :: plan.processes]])
         trunk = TrunkParts.load(model)
-        vocabulary = draft_vocabulary(states, len(trunk.embedding), plan.draft_vocabulary)
+        counts = token_counts(self.states, len(trunk.embedding))
+        self._average([counts], total=True)
+        vocabulary = draft_vocabulary(counts, plan.draft_vocabulary)
         self.shared = Shared(trunk.embedding, vocabulary)
         self.draft_head = self.shared.head().to(linear_dtype())
         self.index = torch.full((len(trunk.embedding),), -1)
@@ -55,11 +63,9 @@ class Trainer:
         for parameter in self.head.parameters():
             parameter.data.zero_()
         if rank == 0:
-            self.head = initial_head(states, trunk)
-        self.states = take(states, states.segments[rank :: plan.processes])
+            self.head = initial_head(self.states, trunk)
         self._average([p.data for p in self.head.parameters()], total=True)
         self.optimisers = optimisers(self.head, plan)
-        self.positions = len(states)
 
     def run(self) -> None:
         """Train until the plan's tokens are seen; goes on from the last checkpoint."""

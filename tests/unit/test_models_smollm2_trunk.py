@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from kvtop_lib.models.chat import Chat
 from kvtop_lib.models.mtp_extract import Lane, answer_sessions
 from kvtop_lib.models.mtp_prompts import TrainingSession
-from kvtop_lib.models.mtp_states import States, concatenate, load_states, session_ids
+from kvtop_lib.models.mtp_states import States, concatenate, load_states, stored_segments
 from kvtop_lib.models.trunk import Trunk
 
 CONFIG = {
@@ -190,7 +190,10 @@ def test_shards_round_trip_and_concatenate(tmp_path, reference):
 
     concatenate([part("a", 3, 10), part("b", 2, 20)]).save(tmp_path / "states-0-0000.safetensors")
     part("c", 4, 30).save(tmp_path / "states-1-0000.safetensors")
-    assert sorted(session_ids(tmp_path)) == ["a", "b", "c"]
+    assert [s.id for s in stored_segments(tmp_path)] == ["a", "b", "c"]
+    some = load_states(tmp_path, ["b", "c"])
+    assert some.tokens.tolist() == [20, 21, 30, 31, 32, 33]
+    assert [(s.id, s.start) for s in some.segments] == [("b", 0), ("c", 2)]
     states = load_states(tmp_path)
     assert [(s.id, s.start, s.length) for s in states.segments] == [
         ("a", 0, 3), ("b", 3, 2), ("c", 5, 4),

@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from kvtop_lib.models.eagle_head import EagleHead, HeadShape, chain_attention
 from kvtop_lib.models.mtp_batches import batches, make_batch
 from kvtop_lib.models.mtp_eval import Shared, accepted_lengths, correct
-from kvtop_lib.models.mtp_init import draft_vocabulary, ridge_fc
+from kvtop_lib.models.mtp_init import draft_vocabulary, ridge_fc, token_counts
 from kvtop_lib.models.mtp_plan import TrainPlan, rate, split
 from kvtop_lib.models.mtp_states import Segment, States
 from kvtop_lib.models.train_mtp import Trainer
@@ -162,7 +162,7 @@ def test_ridge_recovers_a_linear_map_and_the_vocabulary_is_by_frequency():
     assert torch.allclose(weight, torch.cat((a, b), 1), atol=0.05)
     assert torch.allclose(bias, torch.full((6,), 0.5), atol=0.05)
     counts = torch.bincount(tokens, minlength=40)
-    chosen = draft_vocabulary(states, 40, 10).tolist()
+    chosen = draft_vocabulary(token_counts(states, 40), 10).tolist()
     assert chosen == sorted(chosen) and len(set(chosen)) == 10
     assert min(counts[chosen]) >= max(counts[[i for i in range(40) if i not in chosen]])
 
@@ -236,12 +236,11 @@ def test_correct_compares_with_the_whole_vocabulary():
 
 def test_split_needs_held_out_sessions_of_both_domains():
     states, _ = make_states(6)
-    train, held = split(states)
+    train, held = split(states.segments)
     assert [s.id for s in train] == ["s2", "s3", "s4", "s5"]
     assert [s.id for s in held["other"]] == ["s0"] and [s.id for s in held["agent"]] == ["s1"]
-    only = States(states.tokens, states.greedy, states.output, states.hidden, tuple(train))
     with pytest.raises(KvtopError, match="extract more"):
-        split(only)
+        split(train)
 
 
 def test_batches_hold_every_session_once_and_differ_by_seed():
