@@ -1,12 +1,11 @@
 """`30_acceptance`, `40_iterations` and `90_note` on the synthetic run, executed as they ship."""
 
-import json
 import re
 import sys
 from pathlib import Path
 
 import pytest
-from checkout import NOTEBOOKS, execute
+from checkout import execute
 
 from kvtop_lib.note import render_note
 from kvtop_lib.note.page import LIMIT_BYTES, check
@@ -92,16 +91,3 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path):
     with pytest.raises(KvtopError, match="holds no results.jsonl"):
         render_note(tmp_path, tmp_path / "out.html")
     assert not (tmp_path / "out.html").exists()
-
-
-@pytest.mark.parametrize("file", sorted(NOTEBOOKS.glob("*.ipynb")), ids=lambda f: f.name)
-def test_notebooks_are_thin_and_stored_without_outputs(file):
-    notebook = json.loads(file.read_text())
-    code = [c for c in notebook["cells"] if c["cell_type"] == "code"]
-    sources = ["".join(c["source"]) for c in code]
-    assert not any(c["outputs"] or c["execution_count"] for c in code)
-    assert not any(re.search(r"^\s*(async )?(def|class) ", s, re.M) for s in sources)
-    lengths = sorted(len([x for x in s.splitlines() if x.strip()]) for s in sources)
-    assert lengths[int(0.9 * (len(lengths) - 1))] <= 10
-    assert sum("parameters" in c["metadata"].get("tags", []) for c in code) == 1
-    assert any(c["cell_type"] == "markdown" for c in notebook["cells"])
