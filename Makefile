@@ -87,8 +87,9 @@ lint: $(READY)  ## style
 lab: $(READY)  ## JupyterLab on this folder
 	@$(PY) -m jupyterlab
 
-bench: $(READY)  ## iteration times beside a bare loop of the same model
-	@$(PY) -m kvtop_lib.sglang_plugin.bench
+bench: model  ## cost of the kernels, and of decode and verify in a bare loop of the model
+	@$(PY) -m kvtop_lib.sglang_plugin.kernels.bench
+	@$(PY) -m kvtop_lib.sglang_plugin.bare_loop bench --model $(or $(KVTOP_CACHE),.cache/kvtop)/smollm2
 
 lossless: $(READY)  ## greedy outputs of every arm against the baseline, 50 prompts
 	@$(PY) -m kvtop_lib.cli lossless $(PROFILE)

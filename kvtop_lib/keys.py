@@ -45,7 +45,8 @@ DEPLOYS = ("probe", "engine", "sglang_plugin")
 """Parts of the library that a deployment executes."""
 
 NOT_MEASURED = (
-    "sglang_plugin/bare_", "sglang_plugin/bench", "trace/record", "trace/agent", "trace/corpus",
+    "sglang_plugin/bare_", "sglang_plugin/bench", "sglang_plugin/kernels/bench",
+    "trace/record", "trace/agent", "trace/corpus",
     "trace/card", "trace/loops", "trace/partial", "trace/served",
 )  # fmt: skip
 """Files of `MEASURES` that no measured server or client runs: bench and recording."""

@@ -16,7 +16,7 @@ command -v cc >/dev/null || command -v gcc >/dev/null ||
         "install one (Debian: apt-get install gcc) before measuring" >&2
 
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv" || fail "$venv could not be created"
-pip() { "$venv/bin/python" -m pip --disable-pip-version-check install --quiet "$@"; }
+pip() { "$venv/bin/python" -m pip --disable-pip-version-check install -qq --root-user-action=ignore "$@"; }
 # The lock is complete, so nothing is resolved; byte code is made at the first import.
 echo "kvtop: installing into $venv (some minutes, about 7 GB)"
 pip --no-deps --no-compile -r "$here/cpu.lock"

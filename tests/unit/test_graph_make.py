@@ -147,6 +147,7 @@ def test_the_graph_measures_what_has_changed_and_nothing_else(root):
 
 
 def test_a_failing_block_leaves_a_partial_and_no_result(root):
+    edit(root, "profiles/p", arms=["baseline"], blocks=1)
     write_notebook(root, "20_sweep", code="raise ValueError('out of tokens')")
     _, out = make(root, ok=False)
     assert "20_sweep.ipynb failed in cell 2: ValueError: out of tokens" in out
@@ -154,17 +155,18 @@ def test_a_failing_block_leaves_a_partial_and_no_result(root):
     assert [p.name for p in block.iterdir()] == ["20_sweep.ipynb.partial"]
     write_notebook(root, "20_sweep")
     done, _ = make(root)
-    assert done == FIRST[2:]  # deployments are kept
+    assert done == ["sweep baseline 1", "acceptance", "iterations", "note"]  # deployed before
     assert not list(block.glob("*.partial"))
 
 
 def test_clean_spares_raw_records(root):
+    edit(root, "profiles/p", arms=["baseline"], blocks=1)
     make(root)
     run = root / "outputs" / "runs" / "p"
     make(root, "clean")
     assert not (run / "note.html").exists()
-    assert (run / "other" / "b2" / "record").is_file()
-    assert len((run / "results.jsonl").read_text().splitlines()) == 4
+    assert (run / "baseline" / "b1" / "record").is_file()
+    assert len((run / "results.jsonl").read_text().splitlines()) == 1
     done, _ = make(root)
     assert done == ["acceptance", "iterations", "note"]
 

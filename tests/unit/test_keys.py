@@ -1,6 +1,7 @@
 """What a key depends on, and what it must not depend on."""
 
 import json
+from functools import cache
 
 import pytest
 import yaml
@@ -14,6 +15,7 @@ ARM_KEYS = {"baseline", "mtp_w2"}
 def checkout(tmp_path, monkeypatch):
     """Parameters, a trace, lock files and notebooks in a folder of their own."""
     monkeypatch.setenv("KVTOP_ROOT", str(tmp_path))
+    monkeypatch.setattr(keys, "sources", cache(keys.sources))  # whoever edits the library now
     for folder in ("model", "layer", "notebooks", "requirements"):
         (tmp_path / folder).mkdir()
     (tmp_path / "trace.jsonl").write_text("{}\n")
