@@ -143,7 +143,7 @@ AUDITS: tuple[tuple[str, str], ...] = (
     (
         "client_lag",
         f"event-loop lag p99 at most {audits.LAG_SHARE:.0%} of the median gap between a stream's "
-        "chunks",
+        f"chunks, or {1e3 * audits.LAG_FLOOR_S:.0f} ms if that is more",
     ),
     (
         "enough_requests",

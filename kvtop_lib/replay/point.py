@@ -6,6 +6,7 @@ What is written here is raw: metrics and checks are derived from it by `kvtop_li
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from pathlib import Path
 
@@ -95,12 +96,15 @@ def _on_thread(job: Job) -> None:
         finally:
             done.set()
 
+    gc.collect()
+    gc.freeze()  # a full collection over a notebook's heap would stop the client for long
     threading.Thread(target=work, name="kvtop-replay").start()
     while not done.is_set():
         try:
             done.wait()
         except KeyboardInterrupt:
             job.interrupt()
+    gc.unfreeze()
     if errors:
         raise errors[0]
     if job.interrupted:
