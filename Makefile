@@ -4,13 +4,14 @@
 PROFILE ?= reproduce
 VENV ?= .venv
 PYTHON ?= python3
+EXTRA ?= cpu
 OUTPUTS := $(or $(KVTOP_OUTPUTS),outputs)
 RUN := $(OUTPUTS)/runs/$(PROFILE)
 NOTE := $(if $(filter reproduce,$(PROFILE)),$(OUTPUTS)/note.html,$(RUN)/note.html)
 PY := $(VENV)/bin/python
 STEP := $(PY) -m kvtop_lib.step $(PROFILE)
 LOCKS := requirements/cpu.lock requirements/no-deps.lock pyproject.toml
-READY := $(VENV)/.kvtop-$(shell cat $(LOCKS) | cksum | tr -d ' ')
+READY := $(VENV)/.kvtop-$(EXTRA)-$(shell cat $(LOCKS) | cksum | tr -d ' ')
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -63,10 +64,10 @@ $(NOTE): $(KEYS)/90_note.key $(RUN)/derive.key $(DEPLOYED) $(RUN)/manifest.json 
 
 # ---- set-up -----------------------------------------------------------------------------------
 
-install: $(READY)  ## create the environment (a second call does nothing)
+install: $(READY)  ## create the environment (EXTRA=gpu: with all of SGLang)
 
 $(READY):
-	@PYTHON="$(PYTHON)" sh requirements/install.sh "$(VENV)"
+	@PYTHON="$(PYTHON)" sh requirements/install.sh "$(VENV)" "$(EXTRA)"
 	@rm -f $(VENV)/.kvtop-* && touch $@
 
 model: $(READY)  ## build the checkpoint of the embedded model

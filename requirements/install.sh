@@ -1,7 +1,9 @@
 #!/bin/sh
-# Create the environment from the lock files: install.sh VENV. Called by `make install`.
+# Create the environment: install.sh VENV cpu (from the lock files) or VENV gpu (all of SGLang).
+# Called by `make install`.
 set -eu
 venv=$1
+extra=${2:-cpu}
 python=${PYTHON:-python3}
 here=$(dirname "$0")
 
@@ -17,6 +19,15 @@ command -v cc >/dev/null || command -v gcc >/dev/null ||
 
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv" || fail "$venv could not be created"
 pip() { "$venv/bin/python" -m pip --disable-pip-version-check install -qq --root-user-action=ignore "$@"; }
+case $extra in
+cpu) ;;
+gpu)
+    echo "kvtop: installing all of SGLang into $venv (about 15 GB)"
+    pip --editable "$here/..[gpu,test]"
+    exit
+    ;;
+*) fail "EXTRA=$extra is unknown; it is cpu or gpu" ;;
+esac
 # The lock is complete, so nothing is resolved; byte code is made at the first import.
 echo "kvtop: installing into $venv (some minutes, about 7 GB)"
 pip --no-deps --no-compile -r "$here/cpu.lock"
