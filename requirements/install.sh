@@ -13,9 +13,9 @@ command -v "$python" >/dev/null || fail "$python is missing; install Python 3.11
     fail "$("$python" --version) is too old; install Python 3.11 or later, or name one with PYTHON=..."
 "$python" -c 'import venv, ensurepip' 2>/dev/null ||
     fail "Python's venv module is missing; install it (Debian: apt-get install python3-venv)"
-command -v cc >/dev/null || command -v gcc >/dev/null ||
-    echo "kvtop: no C compiler (cc): the CPU kernels fall back to torch and are much slower;" \
-        "install one (Debian: apt-get install gcc) before measuring" >&2
+{ command -v cc && command -v c++; } >/dev/null ||
+    echo "kvtop: no C and C++ compiler (cc, c++): the CPU kernels fall back to torch and are much" \
+        "slower, and n-gram arms cannot start; install one (Debian: apt-get install g++)" >&2
 
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv" || fail "$venv could not be created"
 pip() { "$venv/bin/python" -m pip --disable-pip-version-check install -qq --root-user-action=ignore "$@"; }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 from kvtop_lib import paths
 from kvtop_lib.params import Arm, Model
@@ -105,6 +106,8 @@ def server_args(model: Model, arm: Arm, port: int) -> ServerArgs:
 def server_env(model: Model, arm: Arm) -> dict[str, str]:
     """Variables of the server: ours, then the model's, then the arm's."""
     env = {"KVTOP_SGLANG": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    tools = str(Path(sys.executable).parent)  # SGLang compiles its n-gram index with this `ninja`
+    env["PATH"] = os.pathsep.join([tools, os.environ.get("PATH", os.defpath)])
     if model.device == "cpu":
         site = str(paths.plugin_site_dir())  # holds the CPU stand-in of `sgl_kernel`
         inherited = os.environ.get("PYTHONPATH")

@@ -11,6 +11,8 @@ from kvtop_lib.engine.server import Server
 from kvtop_lib.params import Arm, Model
 from kvtop_lib.provenance import versions
 
+_OF_THE_MACHINE = ("PATH", "PYTHONPATH")
+
 
 def changed_args(requested: dict[str, Any], resolved: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Requested flags that the engine resolved to something else, ``{flag: {asked, got}}``.
@@ -56,7 +58,7 @@ def deployment(server: Server, model: Model, arm: Arm) -> dict[str, Any]:
         "requested": server.requested_args,
         "resolved": resolved,
         "changed": changed_args(server.requested_args, resolved),
-        "env": {k: v for k, v in server.command.env.items() if k != "PYTHONPATH"},
+        "env": {k: v for k, v in server.command.env.items() if k not in _OF_THE_MACHINE},
         "kv_tokens": resolved.get("max_total_num_tokens"),
         "max_running_requests": resolved.get("max_running_requests"),
         "width_tokens": resolved.get("speculative_num_draft_tokens") or 1,

@@ -1,5 +1,9 @@
 """The command line of an arm: what wins, and what an arm may not ask for."""
 
+import os
+import sys
+from pathlib import Path
+
 import pytest
 
 from kvtop_lib.engine.command import draft_args, server_args, server_command
@@ -73,3 +77,4 @@ def test_the_cpu_stand_in_is_on_the_path_of_cpu_models_only(monkeypatch):
     assert "PYTHONPATH" not in gpu.env
     assert "SGLANG_USE_CPU_ENGINE" not in gpu.env
     assert "attention-backend" not in gpu.args
+    assert gpu.env["PATH"].split(os.pathsep)[0] == str(Path(sys.executable).parent)
