@@ -1,4 +1,4 @@
-"""The builds under test: the best of this CPU, AVX2, and the torch fallback."""
+"""The builds under test: the best of this CPU, AVX2, plain C, and the torch fallback."""
 
 import functools
 import os
@@ -9,7 +9,8 @@ import torch
 from kvtop_lib.sglang_plugin.kernels import build, lib
 
 VARIANTS = ("best", "avx2", "torch")
-COMPILED = ("best", "avx2")
+COMPILED = ("best", "avx2", "portable")
+TARGETS = {"best": None, "avx2": "x86-64-v3", "portable": "x86-64"}
 
 
 @functools.cache
@@ -18,7 +19,7 @@ def library(variant: str):
     if variant == "torch":
         return None
     try:
-        return lib.load("x86-64-v3" if variant == "avx2" else None)
+        return lib.load(TARGETS[variant])
     except build.BuildError as error:
         if os.environ.get("CI") == "true":
             pytest.fail(str(error))

@@ -111,7 +111,8 @@ static void softmax_row(const Attention *a, float *s, long lo, long hi, long pad
 /* acc[r][c] = sum over keys of p[r][key] * v[key][16 c ..], sum[r] = sum over keys of p[r][key]. */
 INLINE void values_tile(const float *p, long ldp, const float *pool, long slot,
                         const int32_t *slots, long k0, long k1, long c0, long dim,
-                        float *const *out, float *inv, const int R, const int C) {
+                        float *const *out, float *inv, const int R, const int C,
+                        const int tail) {
     v16 acc[8 * 4];
     float sum[8];
 #pragma GCC unroll 32
@@ -120,14 +121,12 @@ INLINE void values_tile(const float *p, long ldp, const float *pool, long slot,
     for (int r = 0; r < R; r++) sum[r] = 0.0f;
     for (long k = k0; k < k1; k++) {
         const float *v = pool + (long)slots[k] * slot + c0;
-        if (c0 == 0 && k + PREFETCH_KEYS / 2 < k1)
-            prefetch_row(pool + (long)slots[k + PREFETCH_KEYS / 2] * slot, dim);
+        if (c0 == 0 && k + PREFETCH_KEYS < k1)
+            prefetch_row(pool + (long)slots[k + PREFETCH_KEYS] * slot, dim);
         v16 w[4];
 #pragma GCC unroll 4
-        for (int c = 0; c < C; c++) {
-            long left = dim - c0 - c * LANES;
-            w[c] = left >= LANES ? v_load(v + c * LANES) : v_load_n(v + c * LANES, left);
-        }
+        for (int c = 0; c < C; c++)
+            w[c] = tail ? v_load_n(v + c * LANES, dim - c0) : v_load(v + c * LANES);
 #pragma GCC unroll 8
         for (int r = 0; r < R; r++) {
             float pr = p[r * ldp + k];
@@ -141,19 +140,20 @@ INLINE void values_tile(const float *p, long ldp, const float *pool, long slot,
         if (c0 == 0) inv[r] = sum[r] > 0.0f ? 1.0f / sum[r] : 0.0f;
 #pragma GCC unroll 4
         for (int c = 0; c < C; c++) {
-            long left = dim - c0 - c * LANES;
             v16 y = v_mul(acc[r * C + c], v_set1(inv[r]));
-            if (left >= LANES) v_store(out[r] + c0 + c * LANES, y);
-            else v_store_n(out[r] + c0 + c * LANES, y, left);
+            if (tail) v_store_n(out[r] + c0, y, dim - c0);
+            else v_store(out[r] + c0 + c * LANES, y);
         }
     }
 }
 #define VALUES_CASE(R)                                                                          \
     case R:                                                                                     \
         for (; c0 + COLS(R) * LANES <= dim; c0 += COLS(R) * LANES)                              \
-            values_tile(p, ldp, pool, slot, slots, k0, k1, c0, dim, out, inv, R, COLS(R));      \
-        for (; c0 < dim; c0 += LANES)                                                           \
-            values_tile(p, ldp, pool, slot, slots, k0, k1, c0, dim, out, inv, R, 1);            \
+            values_tile(p, ldp, pool, slot, slots, k0, k1, c0, dim, out, inv, R, COLS(R), 0);   \
+        for (; c0 + LANES <= dim; c0 += LANES)                                                  \
+            values_tile(p, ldp, pool, slot, slots, k0, k1, c0, dim, out, inv, R, 1, 0);         \
+        if (c0 < dim)                                                                           \
+            values_tile(p, ldp, pool, slot, slots, k0, k1, c0, dim, out, inv, R, 1, 1);         \
         break;
 static void values_rows(const float *p, long ldp, const float *pool, long slot,
                         const int32_t *slots, long k0, long k1, long dim, float *const *out,
