@@ -32,8 +32,8 @@ def published(run, tmp_path_factory):
 
 def test_acceptance(run, tmp_path):
     shown = "\n".join(execute("30_acceptance", tmp_path, run=str(run)))
-    assert re.search(r"mtp_w2 +agent +1 +1\.7\b", shown)
-    assert re.search(r"mtp_w4 +agent +32 +2\.4\b", shown)
+    assert re.search(r"mtp_w2 +1 +1\.7\b", shown)
+    assert re.search(r"mtp_w4 +32 +2\.4\b", shown)
 
 
 def test_iterations(run, tmp_path):
