@@ -23,8 +23,8 @@ class TrainPlan:
     draft_vocabulary: int = 6144
     batch_tokens: int = 3072  # over all processes
     unroll_share: float = 0.3  # of batches that train draft steps 2 and 3 too
-    muon_lr: float = 0.02  # matrices of the layer
-    adamw_lr: float = 1e-3  # fc and the norm
+    muon_lr: float = 0.01  # matrices of the layer
+    adamw_lr: float = 5e-4  # fc and the norm
     warmup_steps: int = 30
     seed: int = 1
     processes: int = 2
