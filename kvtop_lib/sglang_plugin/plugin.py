@@ -11,7 +11,14 @@ import sys
 
 ENABLE = "KVTOP_SGLANG"
 PLATFORM_HOOKS = ("hooks_platform",)  # every process: server arguments are resolved in the first
-MODEL_HOOKS = ("hooks_linear", "hooks_rows", "hooks_attention", "hooks_moe", "hooks_llama")
+MODEL_HOOKS = (
+    "hooks_linear",
+    "hooks_rows",
+    "hooks_attention",
+    "hooks_moe",
+    "hooks_llama",
+    "hooks_draft",
+)
 
 
 def register() -> None:
