@@ -16,7 +16,7 @@ from kvtop_lib.models.mtp_eval import Shared, accepted_lengths, correct
 from kvtop_lib.models.mtp_init import draft_vocabulary, ridge_fc, token_counts
 from kvtop_lib.models.mtp_plan import TrainPlan, rate, split
 from kvtop_lib.models.mtp_states import Segment, States
-from kvtop_lib.models.train_mtp import Trainer
+from kvtop_lib.models.mtp_trainer import Trainer
 from kvtop_lib.terms import KvtopError
 
 SHAPE = HeadShape(24, 40, 6, 2, 8, 1e5, 1e-5)
@@ -195,7 +195,7 @@ def test_training_learns_and_goes_on_after_an_interruption(setting, tmp_path, mo
         folder.mkdir()
     torch.manual_seed(4)
     start = EagleHead(SHAPE)  # worse than the regression, so that there is something to learn
-    monkeypatch.setattr("kvtop_lib.models.train_mtp.initial_head", lambda *_: deepcopy(start))
+    monkeypatch.setattr("kvtop_lib.models.mtp_trainer.initial_head", lambda *_: deepcopy(start))
     Trainer(setting, setting, out, PLAN, rank=0).run()
     first, *_, last = map(json.loads, (out / "curve.jsonl").read_text().splitlines())
     assert first["tokens"] == 0 and last["tokens"] >= 40_000
