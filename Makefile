@@ -104,4 +104,5 @@ record: $(READY)  ## record an agent trace from the baseline (TRACE=file)
 clean:  ## remove what can be made again without measuring; raw records stay
 	rm -rf build *.egg-info .pytest_cache .ruff_cache .hypothesis
 	rm -f $(OUTPUTS)/note.html $(OUTPUTS)/runs/*/note.html $(OUTPUTS)/runs/*/[349]0_*.ipynb
-	find . -path ./$(VENV) -prune -o \( -name __pycache__ -o -name '*.partial' \) -print0 | xargs -0 rm -rf
+	find . -path ./.venv -prune -o -name __pycache__ -prune -exec rm -rf {} +
+	[ ! -d $(OUTPUTS) ] || find $(OUTPUTS) -name '*.partial' -delete
