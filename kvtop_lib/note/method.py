@@ -9,7 +9,7 @@ from kvtop_lib.metrics import METRICS
 from kvtop_lib.note.caveats import blocks
 from kvtop_lib.note.evidence import Evidence
 from kvtop_lib.note.parts import definition
-from kvtop_lib.note.prose import Value, listing, say
+from kvtop_lib.note.prose import NBSP, Value, listing, say
 
 
 def _joined(*parts: Value | Markup | None, by: str = ", ") -> Markup | None:
@@ -93,6 +93,25 @@ def trace(ev: Evidence) -> Markup | None:
     return _joined(ev.field("trace.name"), short and say("fingerprint {s}", s=short))
 
 
+def deployed(ev: Evidence) -> Markup | None:
+    """What the engine made of each arm: KV pool, memory, time until a first request had passed."""
+    units = (("kv_tokens", ",.0f", 1.0, "KV tokens"), ("memory_bytes", ".1f", 1e9, "GB"),
+             ("startup_s", ".0f", 1.0, "s to the first answer"))  # fmt: skip
+    rows = []
+    for arm in ev.arms:
+        where, record = ev.deployment(arm)
+        found = [
+            Value(
+                f"{record[k] / scale:{fmt}}{NBSP}{unit}", f"{where}/deployment.json#{k}", record[k]
+            )
+            for k, fmt, scale, unit in units
+            if record.get(k) is not None
+        ]
+        if found:
+            rows.append(say("{arm}: {facts}", arm=ev.title(arm), facts=Markup(", ").join(found)))
+    return _joined(*rows, by="<br>")
+
+
 def loads(ev: Evidence) -> Markup:
     """Loads of the closed loop."""
     each = [Value(str(c), ev.load_value(c).source, float(c)) for c in ev.loads]
@@ -135,6 +154,7 @@ def full(ev: Evidence) -> Markup:
             ("Arms", arms(ev)),
             ("Workload", workload(ev)),
             ("Trace", trace(ev)),
+            ("Deployed", deployed(ev)),
             ("Load", loads(ev)),
             ("Order", order),
             ("Metrics", metrics()),

@@ -116,19 +116,24 @@ def _whole(lines: list[dict], what: str) -> float | None:
     return None
 
 
+SCALE = {"%": 0.01, "ms": 1e-3, "GB": 1e9}
+
+
+def scale(text: str) -> float:
+    """What a unit at the end of a text multiplies its number with."""
+    return next((s for unit, s in SCALE.items() if text.endswith(unit)), 1.0)
+
+
 def shown(text: str) -> float | None:
     """The number that a text shows: ``+12 %`` as a ratio, ``29 ms`` in seconds."""
     m = re.search(r"[+−-]?[\d,]+(?:\.\d+)?", text)
     if not m:
         return None
-    number = float(m[0].replace(",", "").replace("−", "-"))
-    if "%" in text:
-        return 1 + number / 100
-    return number / 1000 if text.endswith("ms") else number
+    number = float(m[0].replace(",", "").replace("−", "-")) * scale(text)
+    return 1 + number if text.endswith("%") else number
 
 
 def half_step(text: str) -> float:
     """Half of the last digit that a text shows, in the unit of `shown`."""
     m = re.search(r"\d[\d,]*(?:\.(\d+))?", text)
-    step = 10.0 ** -len(m[1] or "") / 2
-    return step / 100 if "%" in text else step / 1000 if text.endswith("ms") else step
+    return 10.0 ** -len(m[1] or "") / 2 * scale(text)

@@ -205,7 +205,7 @@ def write_run(folder: Path) -> Path:
     for arm, block in order():
         home = folder / arm / f"b{block}"
         home.mkdir(parents=True, exist_ok=True)
-        deployment = {"arm": arm, "startup_s": 20.0}
+        deployment = {"arm": arm, "startup_s": 20.4, "kv_tokens": 100_000, "memory_bytes": 1.52e9}
         (home / "deployment.json").write_text(json.dumps(deployment))
         probed = folder / arm / "deploy"
         probed.mkdir(exist_ok=True)
