@@ -3,9 +3,9 @@
 A pool is made once per block, from the trace, the block's loads and a seed. It shuffles the
 sessions and cuts them into one disjoint slice per load. Neither the arm nor the order of the
 points nor their speed has a part in it, so every arm gets the same sessions in the same order
-at a load: a slower arm only gets less far into its slice. Slices grow like ``c + 8 sqrt(c)``
-(c lanes that each start a session, plus turnover, which grows slower than c); the loads'
-shares can be given instead.
+at a load: a slower arm only gets less far into its slice. Slices grow like ``1.5 + sqrt(c)``
+(turnover grows slower than c, since lanes share the machine); the loads' shares can be given
+instead.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class PoolExhausted(KvtopError):
 
 def default_share(c: int) -> float:
     """Relative number of sessions that a closed loop of ``c`` lanes is given."""
-    return c + 8 * math.sqrt(c)
+    return 1.5 + math.sqrt(c)
 
 
 class SessionSlice:
