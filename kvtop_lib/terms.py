@@ -25,4 +25,4 @@ SCHEMA: Final = 1
 
 
 class KvtopError(Exception):
-    """Something the user can mend; its text is one sentence that says what is wrong and what to do."""
+    """Something the user can mend; its text says in one sentence what is wrong and what to do."""
