@@ -56,7 +56,8 @@ def _load(kind: type[P], name: str) -> P:
         known = list_names(kind)
         close = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known) or 'none'}"
-        raise KvtopError(f"no {noun} {name!r} ({file.name} is not in params/{_FOLDER[kind]}), {hint}")
+        where = f"{file.name} is not in params/{_FOLDER[kind]}"
+        raise KvtopError(f"no {noun} {name!r} ({where}), {hint}")
     try:
         data = yaml.safe_load(file.read_text(encoding="utf-8"))
     except yaml.YAMLError as e:

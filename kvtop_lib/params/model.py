@@ -44,7 +44,7 @@ class Mtp(BaseModel):
 class Model(ParamsFile):
     """One model (``params/models/<id>.yaml``)."""
 
-    builder: Literal["smollm2"] | None = None  # how `make` obtains the checkpoint; None: it is there
+    builder: Literal["smollm2"] | None = None  # who makes the checkpoint; None: it is there
     checkpoint: str
     dtype: Literal["float32", "bfloat16", "float16", "auto"] = "auto"
     context_tokens: int = Field(ge=128)

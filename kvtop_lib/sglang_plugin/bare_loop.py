@@ -119,8 +119,9 @@ def generate(args: argparse.Namespace) -> None:
             )
 
 
-def step_seconds(model: BareLlama, requests: int, width: int, context: int,
-                 repeats: int) -> tuple[float, float]:
+def step_seconds(
+    model: BareLlama, requests: int, width: int, context: int, repeats: int
+) -> tuple[float, float]:
     """Median wall and CPU time of one forward (all layers, head, argmax).
 
     Every request has `context` keys of which the last `width` tokens are new: 1 is decode, more
@@ -128,8 +129,12 @@ def step_seconds(model: BareLlama, requests: int, width: int, context: int,
     machine was busy with something else.
     """
     table = torch.randperm(model.pool_tokens)[: requests * context].view(requests, context).int()
-    batch = Batch(table, torch.arange(requests), torch.full((requests,), context),
-                  torch.full((requests,), width))
+    batch = Batch(
+        table,
+        torch.arange(requests),
+        torch.full((requests,), context),
+        torch.full((requests,), width),
+    )
     ids = torch.arange(requests * width) + 10
     positions = torch.arange(context - width, context).repeat(requests)
     slots = table[:, -width:].flatten().long()
@@ -146,8 +151,9 @@ def bench(args: argparse.Namespace) -> None:
     """Print iteration times of decode over rows and of verify over requests and width."""
     pool = max(ROWS) * args.context
     model = BareLlama.load(args.model, pool) if args.model else BareLlama.random(SMOLLM2, pool)
-    shapes = [(n, 1) for n in ROWS] + [(n, w) for n in (1, 8, 32) for w in (2, 4)
-                                       if n * w <= max(ROWS)]
+    shapes = [(n, 1) for n in ROWS] + [
+        (n, w) for n in (1, 8, 32) for w in (2, 4) if n * w <= max(ROWS)
+    ]
     if not args.json:
         print(f"{threads()} threads, {args.context} keys per request")
         print("requests  width  ms/iteration  ratio to decode of as many rows  CPU ms  ratio")
@@ -157,11 +163,24 @@ def bench(args: argparse.Namespace) -> None:
         rows = requests * width
         base = decode.setdefault(rows, (wall, cpu))
         if args.json:
-            print(json.dumps({"requests": requests, "width": width, "wall_s": wall, "cpu_s": cpu,
-                              "context_tokens": args.context, "threads": threads()}))
+            print(
+                json.dumps(
+                    {
+                        "requests": requests,
+                        "width": width,
+                        "wall_s": wall,
+                        "cpu_s": cpu,
+                        "context_tokens": args.context,
+                        "threads": threads(),
+                    }
+                )
+            )
         else:
-            print(f"{requests:8d}  {width:5d}  {wall * 1e3:12.2f}  {wall / base[0]:31.2f}  "
-                  f"{cpu * 1e3:6.1f}  {cpu / base[1]:5.2f}", flush=True)
+            print(
+                f"{requests:8d}  {width:5d}  {wall * 1e3:12.2f}  {wall / base[0]:31.2f}  "
+                f"{cpu * 1e3:6.1f}  {cpu / base[1]:5.2f}",
+                flush=True,
+            )
 
 
 def main(argv: list[str] | None = None) -> None:

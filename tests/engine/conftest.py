@@ -1,7 +1,6 @@
 """Real servers of the tiny model, one per arm, shared by all tests of this folder."""
 
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -26,15 +25,14 @@ def servers(tmp_path_factory) -> dict[str, Server]:
     They start at the same time: most of a start-up is importing, which the page cache shares.
     """
     model, folder = load_model("tiny-glm"), tmp_path_factory.mktemp("servers")
-    with ExitStack() as stack, ThreadPoolExecutor(len(ARMS)) as pool:
+    with ThreadPoolExecutor(len(ARMS)) as pool:
         starts = {
             arm: pool.submit(Server.launch, model, load_arm(arm), folder / arm) for arm in ARMS
         }
-        failed = []
-        for arm, start in starts.items():
-            if start.exception() is None:
-                stack.enter_context(start.result())
-            else:
-                failed.append(f"{arm}: {start.exception()}")
-        assert not failed, failed
-        yield {arm: start.result() for arm, start in starts.items()}
+        failed = [f"{arm}: {e}" for arm, start in starts.items() if (e := start.exception())]
+        running = {arm: start.result() for arm, start in starts.items() if not start.exception()}
+        try:
+            assert not failed, failed
+            yield running
+        finally:
+            list(pool.map(Server.stop, running.values()))

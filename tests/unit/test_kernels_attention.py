@@ -37,8 +37,15 @@ class Case:
         mask = None
         if self.mask is not None:
             mask = torch.from_numpy(np.concatenate([m.ravel() for m in self.mask]))
-        batch = kernels.Batch(table, rows, torch.tensor(self.lens), torch.tensor(self.extends),
-                              mask, self.causal, self.window)
+        batch = kernels.Batch(
+            table,
+            rows,
+            torch.tensor(self.lens),
+            torch.tensor(self.extends),
+            mask,
+            self.causal,
+            self.window,
+        )
         k = draw(len(slots), self.kv_heads, self.dim, seed=2)
         v = draw(len(slots), self.kv_heads, self.v_dim, seed=3)
         q = draw(sum(self.extends), self.q_heads, self.dim, seed=4)
@@ -52,18 +59,25 @@ class Case:
             slots = batch.req_to_token[batch.req_pool_indices[i]].tolist()
             for j in range(extend):
                 own = length - extend + j
-                seen = [p for p in range(length) if (
-                    self.mask[i][j, p] if self.mask is not None else
-                    (not self.causal or p <= own)
-                    and (self.window == 0 or p > own - self.window))]
+                seen = [
+                    p
+                    for p in range(length)
+                    if (
+                        self.mask[i][j, p]
+                        if self.mask is not None
+                        else (not self.causal or p <= own)
+                        and (self.window == 0 or p > own - self.window)
+                    )
+                ]
                 for h in range(self.q_heads):
                     g = h // (self.q_heads // self.kv_heads)
                     s = np.array([q[t, h] @ k[slots[p], g] for p in seen]) * 0.2
                     if self.cap:
                         s = self.cap * np.tanh(s / self.cap)
                     w = np.exp(s - s.max())
-                    out[t, h] = sum(wp * v[slots[p], g] for wp, p in zip(w / w.sum(), seen,
-                                                                         strict=True))
+                    out[t, h] = sum(
+                        wp * v[slots[p], g] for wp, p in zip(w / w.sum(), seen, strict=True)
+                    )
                 t += 1
         return torch.from_numpy(out).float()
 
@@ -131,8 +145,13 @@ def test_decode_verify_and_prefill_agree_to_the_bit(variant, window):
         whole = kernels.attention(q, k, v, batch, 0.2)
         for width in (1, 2, 4, 7):
             for end in range(width, 151, width):
-                part = kernels.Batch(batch.req_to_token, row, torch.tensor([end]),
-                                     torch.tensor([width]), window=window)
+                part = kernels.Batch(
+                    batch.req_to_token,
+                    row,
+                    torch.tensor([end]),
+                    torch.tensor([width]),
+                    window=window,
+                )
                 got = kernels.attention(q[end - width : end], k, v, part, 0.2)
                 assert torch.equal(bits(got), bits(whole[end - width : end])), (width, end)
 
@@ -150,8 +169,9 @@ def test_a_tree_branch_agrees_with_decode_of_it_to_the_bit(variant, prefix):
             while PARENTS[path[0]] >= 0:
                 path.insert(0, PARENTS[path[0]])
             keys = [*range(prefix), *(prefix + p for p in path)]
-            alone = kernels.Batch(slots[keys].unsqueeze(0), torch.tensor([0]),
-                                  torch.tensor([len(keys)]))
+            alone = kernels.Batch(
+                slots[keys].unsqueeze(0), torch.tensor([0]), torch.tensor([len(keys)])
+            )
             got = kernels.attention(q[node : node + 1], k, v, alone, 0.2)
             assert torch.equal(bits(got[0]), bits(verified[node])), node
 
@@ -160,8 +180,12 @@ def test_a_tree_branch_agrees_with_decode_of_it_to_the_bit(variant, prefix):
 def test_int32_lengths_strided_q_and_out(variant):
     case = CASES["prefix hits"]
     q, k, v, batch = case.build()
-    narrow = kernels.Batch(batch.req_to_token, batch.req_pool_indices.int(), batch.seq_lens.int(),
-                           batch.extend_lens.int())
+    narrow = kernels.Batch(
+        batch.req_to_token,
+        batch.req_pool_indices.int(),
+        batch.seq_lens.int(),
+        batch.extend_lens.int(),
+    )
     wide = torch.zeros(q.shape[0], 15 * 64)
     wide[:, : 9 * 64] = q.flatten(1)
     out = torch.zeros(q.shape[0], 1000)

@@ -16,10 +16,19 @@ NEW, TAIL = 12, 5
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory):
     torch.manual_seed(0)
-    config = LlamaConfig(vocab_size=97, hidden_size=48, intermediate_size=80, num_hidden_layers=2,
-                         num_attention_heads=4, num_key_value_heads=2, head_dim=12,
-                         max_position_embeddings=64, eos_token_id=3, tie_word_embeddings=True,
-                         initializer_range=0.3)
+    config = LlamaConfig(
+        vocab_size=97,
+        hidden_size=48,
+        intermediate_size=80,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=12,
+        max_position_embeddings=64,
+        eos_token_id=3,
+        tie_word_embeddings=True,
+        initializer_range=0.3,
+    )
     folder = tmp_path_factory.mktemp("tiny")
     LlamaForCausalLM(config).bfloat16().save_pretrained(folder)
     # loaded anew: casting a model rounds its RoPE frequencies too
@@ -31,8 +40,9 @@ def prompts(tmp_path):
     draw = torch.Generator().manual_seed(1)
     made = [torch.randint(4, 97, (n,), generator=draw).tolist() for n in (1, 9, 4, 20, 7, 3, 11)]
     path = tmp_path / "prompts.jsonl"
-    path.write_text("".join(json.dumps({"id": f"p{i}", "ids": ids}) + "\n"
-                            for i, ids in enumerate(made)))
+    path.write_text(
+        "".join(json.dumps({"id": f"p{i}", "ids": ids}) + "\n" for i, ids in enumerate(made))
+    )
     return path, made
 
 
@@ -47,9 +57,25 @@ def greedy(model, prompt):
 
 
 def arguments(folder, path, out):
-    return ["generate", "--model", str(folder), "--prompts", str(path), "--out", str(out),
-            "--max-new-tokens", str(NEW), "--batch", "3", "--pool-tokens", "90", "--shard", "4",
-            "--tail-tokens", str(TAIL)]
+    return [
+        "generate",
+        "--model",
+        str(folder),
+        "--prompts",
+        str(path),
+        "--out",
+        str(out),
+        "--max-new-tokens",
+        str(NEW),
+        "--batch",
+        "3",
+        "--pool-tokens",
+        "90",
+        "--shard",
+        "4",
+        "--tail-tokens",
+        str(TAIL),
+    ]
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

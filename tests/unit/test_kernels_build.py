@@ -20,8 +20,13 @@ def needs_compiler():
 
 def python(code: str, **env: str) -> subprocess.CompletedProcess:
     """Run a snippet in a process of its own."""
-    return subprocess.run([sys.executable, "-c", textwrap.dedent(code)], text=True, timeout=120,
-                          capture_output=True, env={**os.environ, "OMP_NUM_THREADS": "1", **env})
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        text=True,
+        timeout=120,
+        capture_output=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", **env},
+    )
 
 
 LINEAR = """

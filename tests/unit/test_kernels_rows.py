@@ -50,10 +50,12 @@ def test_rope_full_and_partial(variant, head_dim, rotary, tokens):
     q, k, v = qkv.clone().split([2 * head_dim, 2 * head_dim, head_dim], dim=-1)
     with on(variant):
         kernels.rope_(positions, q, k, head_dim, cache)
-    assert torch.allclose(q, slow_rope(qkv[:, : 2 * head_dim], positions, head_dim, cache),
-                          atol=1e-6)
-    assert torch.allclose(k, slow_rope(qkv[:, 2 * head_dim : 4 * head_dim], positions, head_dim,
-                                       cache), atol=1e-6)
+    assert torch.allclose(
+        q, slow_rope(qkv[:, : 2 * head_dim], positions, head_dim, cache), atol=1e-6
+    )
+    assert torch.allclose(
+        k, slow_rope(qkv[:, 2 * head_dim : 4 * head_dim], positions, head_dim, cache), atol=1e-6
+    )
     assert torch.equal(v, qkv[:, 4 * head_dim :])
 
 
@@ -95,8 +97,11 @@ def test_argmax_takes_the_first_of_equals(variant):
     x[1, 99] = 9.0
     with on(variant):
         got = kernels.argmax(x)
-    assert got.tolist() == [30, 99, *(max(range(100), key=row.__getitem__)
-                                      for row in x[2:].tolist())]
+    assert got.tolist() == [
+        30,
+        99,
+        *(max(range(100), key=row.__getitem__) for row in x[2:].tolist()),
+    ]
 
 
 def test_vector_width_and_threads_do_not_change_a_bit():
@@ -108,8 +113,11 @@ def test_vector_width_and_threads_do_not_change_a_bit():
                 kernels.set_threads(threads)
                 q, k = x.clone(), x.clone()
                 kernels.rope_(torch.arange(300), q, k, 37, cache)
-                results.append(torch.cat((kernels.rms_norm(x, weight, 1e-6), q,
-                                          kernels.silu_and_mul(x)), dim=-1))
+                results.append(
+                    torch.cat(
+                        (kernels.rms_norm(x, weight, 1e-6), q, kernels.silu_and_mul(x)), dim=-1
+                    )
+                )
     assert all(torch.equal(bits(r), bits(results[0])) for r in results)
 
 

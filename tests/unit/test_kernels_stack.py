@@ -20,13 +20,25 @@ class Model:
     ffn: int = FFN
 
     def __post_init__(self):
-        shapes = {"qkv": ((Q + 2 * KV) * D, H), "o": (H, Q * D), "gate_up": (2 * self.ffn, H),
-                  "down": (H, self.ffn)}
-        self.weights = [{n: (draw(*s, seed=9 * i + j) * s[1] ** -0.5).bfloat16()
-                         for j, (n, s) in enumerate(shapes.items())} for i in range(LAYERS)]
-        self.biases = [{n: draw(s[0], seed=50 + 9 * i + j) * 0.1
-                        for j, (n, s) in enumerate(shapes.items())} if self.bias else {}
-                       for i in range(LAYERS)]
+        shapes = {
+            "qkv": ((Q + 2 * KV) * D, H),
+            "o": (H, Q * D),
+            "gate_up": (2 * self.ffn, H),
+            "down": (H, self.ffn),
+        }
+        self.weights = [
+            {
+                n: (draw(*s, seed=9 * i + j) * s[1] ** -0.5).bfloat16()
+                for j, (n, s) in enumerate(shapes.items())
+            }
+            for i in range(LAYERS)
+        ]
+        self.biases = [
+            {n: draw(s[0], seed=50 + 9 * i + j) * 0.1 for j, (n, s) in enumerate(shapes.items())}
+            if self.bias
+            else {}
+            for i in range(LAYERS)
+        ]
         self.norms = [draw(2, H, seed=100 + i) * 0.1 + 1 for i in range(LAYERS)]
         self.final = None if self.draft else draw(H, seed=200) * 0.1 + 1
         angles = torch.outer(torch.arange(40.0), 0.5 ** torch.arange(D / 2))
@@ -37,13 +49,21 @@ class Model:
         for weights, biases, norms in zip(self.weights, self.biases, self.norms, strict=True):
             packed = {n: kernels.pack_weight(w) for n, w in weights.items()}
             pools = torch.zeros(2, SLOTS, KV, D)
-            layers.append(kernels.LlamaLayer(
-                None if self.draft else norms[0], post_norm=norms[1], k_pool=pools[0],
-                v_pool=pools[1], biases=biases, **packed))
+            layers.append(
+                kernels.LlamaLayer(
+                    None if self.draft else norms[0],
+                    post_norm=norms[1],
+                    k_pool=pools[0],
+                    v_pool=pools[1],
+                    biases=biases,
+                    **packed,
+                )
+            )
         return kernels.LlamaStack(layers, self.final, self.cos_sin, Q, D, 1e-5)
 
     def truth(self, x: torch.Tensor) -> torch.Tensor:
         """Hidden states of one sequence from position 0, causal, in float64."""
+
         def norm(a, w):
             return a / (a.pow(2).mean(-1, keepdim=True) + 1e-5).sqrt() * w.double()
 
@@ -54,6 +74,7 @@ class Model:
 
         x, n = x.double(), len(x)
         for weights, biases, norms in zip(self.weights, self.biases, self.norms, strict=True):
+
             def apply(a, name, w=weights, b=biases):
                 return a @ w[name].double().T + (b[name].double() if b else 0)
 
@@ -75,16 +96,24 @@ def run(stack, x, pieces, slots):
     outs, start = [], 0
     for piece in pieces:
         end = start + piece
-        batch = kernels.Batch(slots.int().unsqueeze(0), torch.tensor([0]), torch.tensor([end]),
-                              torch.tensor([piece]))
-        outs.append(stack.forward(x[start:end].clone(), torch.arange(start, end),
-                                  slots[start:end].clone(), batch))
+        batch = kernels.Batch(
+            slots.int().unsqueeze(0), torch.tensor([0]), torch.tensor([end]), torch.tensor([piece])
+        )
+        outs.append(
+            stack.forward(
+                x[start:end].clone(), torch.arange(start, end), slots[start:end].clone(), batch
+            )
+        )
         start = end
     return torch.cat(outs)
 
 
-MODELS = {"trunk": Model(), "draft": Model(draft=True), "biases": Model(bias=True),
-          "ffn of half a panel": Model(ffn=72)}
+MODELS = {
+    "trunk": Model(),
+    "draft": Model(draft=True),
+    "biases": Model(bias=True),
+    "ffn of half a panel": Model(ffn=72),
+}
 SLOT_ORDER = torch.randperm(SLOTS, generator=torch.Generator().manual_seed(3))
 
 
@@ -101,8 +130,12 @@ def test_equals_float64(variant, name):
 def test_pieces_threads_and_vector_width_do_not_change_a_bit(name):
     x, results = draw(30, H, seed=7), []
     for variant in COMPILED:
-        for threads, pieces in ((1, [30]), (2, [1] * 30), (2, [10, 4, 4, 1, 2, 2, 7]),
-                                (3, [29, 1])):
+        for threads, pieces in (
+            (1, [30]),
+            (2, [1] * 30),
+            (2, [10, 4, 4, 1, 2, 2, 7]),
+            (3, [29, 1]),
+        ):
             with on(variant):
                 kernels.set_threads(threads)
                 results.append(run(MODELS[name].stack(), x, pieces, SLOT_ORDER))
@@ -126,8 +159,12 @@ def test_a_ragged_batch_equals_its_requests_alone_to_the_bit(variant):
 def test_refusals():
     model = Model()
     stack = model.stack()
-    batch = kernels.Batch(torch.zeros(1, 9, dtype=torch.int32), torch.tensor([0]),
-                          torch.tensor([2]), torch.tensor([2]))
+    batch = kernels.Batch(
+        torch.zeros(1, 9, dtype=torch.int32),
+        torch.tensor([0]),
+        torch.tensor([2]),
+        torch.tensor([2]),
+    )
     with pytest.raises(ValueError, match="positions must be"):
         stack.forward(draw(2, H), torch.arange(2).int(), torch.arange(2), batch)
     with pytest.raises(ValueError, match="x must be"):

@@ -14,7 +14,20 @@ from .rows import argmax, fused_add_rms_norm, rms_norm, rope_, silu_and_mul, sto
 from .stack import LlamaLayer, LlamaStack
 
 __all__ = [
-    "Batch", "LlamaLayer", "LlamaStack", "Packed", "argmax", "attention", "fused_add_rms_norm",
-    "linear", "native", "pack_weight", "rms_norm", "rope_", "set_threads", "silu_and_mul",
-    "store_kv", "threads",
+    "Batch",
+    "LlamaLayer",
+    "LlamaStack",
+    "Packed",
+    "argmax",
+    "attention",
+    "fused_add_rms_norm",
+    "linear",
+    "native",
+    "pack_weight",
+    "rms_norm",
+    "rope_",
+    "set_threads",
+    "silu_and_mul",
+    "store_kv",
+    "threads",
 ]

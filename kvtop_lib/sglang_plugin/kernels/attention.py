@@ -51,8 +51,9 @@ class Batch:
                 object.__setattr__(self, name, value.to(torch.int64).contiguous())
             if value.numel() != self.size:
                 raise ValueError(f"{name} has {value.numel()} entries for {self.size} requests")
-        if self.mask is not None and (self.mask.element_size() != 1
-                                      or not self.mask.is_contiguous()):
+        if self.mask is not None and (
+            self.mask.element_size() != 1 or not self.mask.is_contiguous()
+        ):
             raise ValueError("mask must be contiguous bool or uint8")
 
     @property
@@ -60,27 +61,61 @@ class Batch:
         """Requests in the batch."""
         return self.seq_lens.numel()
 
-    def struct(self, q_heads: int, kv_heads: int, head_dim: int, v_dim: int, scale: float,
-               logit_cap: float) -> CAttention:
+    def struct(
+        self, q_heads: int, kv_heads: int, head_dim: int, v_dim: int, scale: float, logit_cap: float
+    ) -> CAttention:
         """The C struct without q, out and pools; it borrows this object's tensors."""
-        pointer = [None if t is None else t.data_ptr() for t in
-                   (self.req_to_token, self.req_pool_indices, self.seq_lens, self.extend_lens,
-                    self.mask)]
+        pointer = [
+            None if t is None else t.data_ptr()
+            for t in (
+                self.req_to_token,
+                self.req_pool_indices,
+                self.seq_lens,
+                self.extend_lens,
+                self.mask,
+            )
+        ]
         return CAttention(
-            None, None, None, None, *pointer, 0, 0, 0, 0, self.req_to_token.stride(0), self.size,
-            q_heads, kv_heads, head_dim, v_dim, int(self.causal), self.window, scale, logit_cap)
+            None,
+            None,
+            None,
+            None,
+            *pointer,
+            0,
+            0,
+            0,
+            0,
+            self.req_to_token.stride(0),
+            self.size,
+            q_heads,
+            kv_heads,
+            head_dim,
+            v_dim,
+            int(self.causal),
+            self.window,
+            scale,
+            logit_cap,
+        )
 
 
 def _pool_strides(pool: torch.Tensor, name: str) -> tuple[int, int, int]:
     if pool.dtype != torch.float32 or pool.dim() != 3 or not pool.is_contiguous():
-        raise ValueError(f"{name} must be contiguous float32 [slots, heads, dim], not {pool.dtype} "
-                         f"{tuple(pool.shape)}")
+        raise ValueError(
+            f"{name} must be contiguous float32 [slots, heads, dim], not {pool.dtype} "
+            f"{tuple(pool.shape)}"
+        )
     return pool.shape[1], pool.shape[2], pool.stride(0)
 
 
-def attention(q: torch.Tensor, k_pool: torch.Tensor, v_pool: torch.Tensor, batch: Batch,
-              scale: float, logit_cap: float = 0.0,
-              out: torch.Tensor | None = None) -> torch.Tensor:
+def attention(
+    q: torch.Tensor,
+    k_pool: torch.Tensor,
+    v_pool: torch.Tensor,
+    batch: Batch,
+    scale: float,
+    logit_cap: float = 0.0,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:
     """Attention of new tokens whose keys and values are already in the pools.
 
     Parameters
@@ -109,8 +144,10 @@ def attention(q: torch.Tensor, k_pool: torch.Tensor, v_pool: torch.Tensor, batch
     if q.dtype != torch.float32 or q.stride(2) != 1 or q.stride(1) != q_dim:
         raise ValueError("q must be float32 [tokens, heads, dim] with contiguous tokens")
     if q_dim != head_dim or v_heads != kv_heads or q_heads % kv_heads or q_heads > 64 * kv_heads:
-        raise ValueError(f"{q_heads} query heads of {q_dim} do not fit {kv_heads} key heads of "
-                         f"{head_dim} and {v_heads} value heads")
+        raise ValueError(
+            f"{q_heads} query heads of {q_dim} do not fit {kv_heads} key heads of "
+            f"{head_dim} and {v_heads} value heads"
+        )
     expected = batch.size if batch.extend_lens is None else int(batch.extend_lens.sum())
     if expected != tokens:
         raise ValueError(f"q has {tokens} tokens, the batch has {expected}")

@@ -14,8 +14,12 @@ import torch
 from . import Batch, attention, lib, linear, pack_weight, set_threads
 
 LAYERS, VOCABULARY, HIDDEN, Q, KV, FFN, HEAD_DIM = 30, 49152, 576, 576, 192, 1536, 64
-SHAPES = {"qkv": (Q + 2 * KV, HIDDEN), "o": (HIDDEN, Q), "gate_up": (2 * FFN, HIDDEN),
-          "down": (HIDDEN, FFN)}
+SHAPES = {
+    "qkv": (Q + 2 * KV, HIDDEN),
+    "o": (HIDDEN, Q),
+    "gate_up": (2 * FFN, HIDDEN),
+    "down": (HIDDEN, FFN),
+}
 ROWS = (1, 2, 4, 8, 16, 32, 64, 256)
 
 
@@ -45,14 +49,18 @@ def linear_table(threads: list[int], repeats: int) -> None:
             x = {k: torch.randn(rows, k) for k in {p.k for p in packed}}
             outs = {p.n: torch.empty(rows, p.n) for p in packed}
             tries = repeats if rows <= 64 else 2
-            wall, cpu = best(lambda x=x, o=outs: [linear(x[p.k], p, out=o[p.n]) for p in packed],
-                             tries)
+            wall, cpu = best(
+                lambda x=x, o=outs: [linear(x[p.k], p, out=o[p.n]) for p in packed], tries
+            )
             base = base or (wall, cpu)
-            line = (f"{rows:4d}  {count:7d}  {wall:8.2f}  {wall / base[0]:5.2f} {cpu:8.2f}  "
-                    f"{cpu / base[1]:5.2f}  {2e-6 * parameters * rows / wall:14.0f}")
+            line = (
+                f"{rows:4d}  {count:7d}  {wall:8.2f}  {wall / base[0]:5.2f} {cpu:8.2f}  "
+                f"{cpu / base[1]:5.2f}  {2e-6 * parameters * rows / wall:14.0f}"
+            )
             if count == 1:
-                slow = best(lambda x=x: [torch.nn.functional.linear(x[w.shape[1]], w)
-                                         for w in wide], 2)
+                slow = best(
+                    lambda x=x: [torch.nn.functional.linear(x[w.shape[1]], w) for w in wide], 2
+                )
                 line += f"  {slow[1]:12.2f}"
             print(line, flush=True)
 
@@ -66,12 +74,17 @@ def attention_table(repeats: int) -> None:
         costs = []
         for requests, width in ((size, 1), (size, 2), (size, 4), (4 * size, 1)):
             table = torch.arange(requests * 256, dtype=torch.int32).view(requests, 256)
-            batch = Batch(table, torch.arange(requests), torch.full((requests,), 256),
-                          torch.full((requests,), width))
+            batch = Batch(
+                table,
+                torch.arange(requests),
+                torch.full((requests,), 256),
+                torch.full((requests,), width),
+            )
             pools = torch.randn(2, requests * 256, KV // HEAD_DIM, HEAD_DIM)
             q = torch.randn(requests * width, Q // HEAD_DIM, HEAD_DIM)
-            costs.append(best(lambda p=pools, q=q, b=batch: attention(q, *p, b, 0.125),
-                              3 * repeats)[1])
+            costs.append(
+                best(lambda p=pools, q=q, b=batch: attention(q, *p, b, 0.125), 3 * repeats)[1]
+            )
         print(f"{size:8d}  {costs[0]:6.3f}  {costs[1]:8.3f}  {costs[2]:8.3f}  {costs[3]:8.3f}")
 
 

@@ -16,8 +16,16 @@ import tempfile
 from pathlib import Path
 
 SOURCES = Path(__file__).parent / "csrc"
-FLAGS = ("-O3", "-std=gnu11", "-fPIC", "-shared", "-pthread", "-ffp-contract=off",
-         "-fvisibility=hidden", "-Wno-psabi")
+FLAGS = (
+    "-O3",
+    "-std=gnu11",
+    "-fPIC",
+    "-shared",
+    "-pthread",
+    "-ffp-contract=off",
+    "-fvisibility=hidden",
+    "-Wno-psabi",
+)
 
 
 class BuildError(Exception):

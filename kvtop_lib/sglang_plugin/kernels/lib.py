@@ -22,11 +22,39 @@ class CAttention(ctypes.Structure):
     """`Attention` of attention.h."""
 
     _fields_ = [
-        *((name, _P) for name in ("q", "out", "k_pool", "v_pool", "req_to_token", "req_pool",
-                                  "seq_lens", "extend_lens", "mask")),
-        *((name, _L) for name in ("ldq", "ldo", "k_slot", "v_slot", "req_stride", "batch",
-                                  "q_heads", "kv_heads", "head_dim", "v_dim", "causal", "window")),
-        ("scale", _F), ("logit_cap", _F),
+        *(
+            (name, _P)
+            for name in (
+                "q",
+                "out",
+                "k_pool",
+                "v_pool",
+                "req_to_token",
+                "req_pool",
+                "seq_lens",
+                "extend_lens",
+                "mask",
+            )
+        ),
+        *(
+            (name, _L)
+            for name in (
+                "ldq",
+                "ldo",
+                "k_slot",
+                "v_slot",
+                "req_stride",
+                "batch",
+                "q_heads",
+                "kv_heads",
+                "head_dim",
+                "v_dim",
+                "causal",
+                "window",
+            )
+        ),
+        ("scale", _F),
+        ("logit_cap", _F),
     ]
 
 

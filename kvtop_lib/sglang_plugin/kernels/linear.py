@@ -34,8 +34,13 @@ class Packed:
 
     def struct(self, bias: torch.Tensor | None = None) -> CLinear:
         """The C view; it borrows the memory of `panels` and `bias`."""
-        return CLinear(self.panels.data_ptr(), bias.data_ptr() if bias is not None else None,
-                       self.n, self.k, int(self.is_float32))
+        return CLinear(
+            self.panels.data_ptr(),
+            bias.data_ptr() if bias is not None else None,
+            self.n,
+            self.k,
+            int(self.is_float32),
+        )
 
     @functools.cached_property
     def _pointer(self) -> int:
@@ -81,13 +86,17 @@ def pack_weight(w: torch.Tensor, *, allow_float32: bool = True) -> Packed:
         Not a matrix of one of the two types, or not exactly bf16 though demanded.
     """
     if w.dim() != 2 or w.dtype not in (torch.bfloat16, torch.float32):
-        raise ValueError(f"pack_weight takes a bfloat16 or float32 matrix, not {w.dtype} "
-                         f"{tuple(w.shape)}: convert it first")
+        raise ValueError(
+            f"pack_weight takes a bfloat16 or float32 matrix, not {w.dtype} "
+            f"{tuple(w.shape)}: convert it first"
+        )
     narrow = w.detach().to(torch.bfloat16)
     exact = w.dtype == torch.bfloat16 or torch.equal(narrow.float(), w.detach())
     if not exact and not allow_float32:
-        raise ValueError("these float32 weights are not exactly bf16 numbers: store the "
-                         "checkpoint in bf16, or allow float32")
+        raise ValueError(
+            "these float32 weights are not exactly bf16 numbers: store the "
+            "checkpoint in bf16, or allow float32"
+        )
     n, k = w.shape
     panels, depth = (n + LANES - 1) // LANES, (k + 1) // 2 if exact else k
     buffer = _big_buffer(max(panels * depth, 1) * LANES)[: panels * depth * LANES]
@@ -108,18 +117,25 @@ def pack_weight(w: torch.Tensor, *, allow_float32: bool = True) -> Packed:
 def rows_of(x: torch.Tensor, width: int, name: str) -> tuple[int, int]:
     """(rows, row stride) of a float32 tensor [..., width] whose rows are contiguous inside."""
     if x.dtype != torch.float32 or x.shape[-1] != width:
-        raise ValueError(f"{name} must be float32 with {width} columns, "
-                         f"not {x.dtype} {tuple(x.shape)}")
+        raise ValueError(
+            f"{name} must be float32 with {width} columns, not {x.dtype} {tuple(x.shape)}"
+        )
     if x.dim() == 2 and x.stride(1) == 1:
         return x.shape[0], x.stride(0)
     if not x.is_contiguous():
-        raise ValueError(f"{name} has strides {x.stride()}: pass a contiguous tensor or a matrix "
-                         "with contiguous rows")
+        raise ValueError(
+            f"{name} has strides {x.stride()}: pass a contiguous tensor or a matrix "
+            "with contiguous rows"
+        )
     return x.numel() // width if width else 0, width
 
 
-def linear(x: torch.Tensor, packed: Packed, bias: torch.Tensor | None = None,
-           out: torch.Tensor | None = None) -> torch.Tensor:
+def linear(
+    x: torch.Tensor,
+    packed: Packed,
+    bias: torch.Tensor | None = None,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:
     """`x @ w.T + bias` in float32, each element one fma chain over k in order.
 
     Parameters
@@ -139,8 +155,9 @@ def linear(x: torch.Tensor, packed: Packed, bias: torch.Tensor | None = None,
         Another type, width or stride.
     """
     rows, ldx = rows_of(x, packed.k, "x")
-    if bias is not None and (bias.dtype != torch.float32 or bias.numel() != packed.n
-                             or not bias.is_contiguous()):
+    if bias is not None and (
+        bias.dtype != torch.float32 or bias.numel() != packed.n or not bias.is_contiguous()
+    ):
         raise ValueError(f"bias must be contiguous float32 [{packed.n}]")
     if out is None:
         out = torch.empty(*x.shape[:-1], packed.n)

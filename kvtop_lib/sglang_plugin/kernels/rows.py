@@ -8,8 +8,10 @@ from .linear import rows_of
 
 def _weight(weight: torch.Tensor, width: int) -> torch.Tensor:
     if weight.dtype != torch.float32 or weight.shape != (width,) or not weight.is_contiguous():
-        raise ValueError(f"the norm's weight must be contiguous float32 [{width}], "
-                         f"not {weight.dtype} {tuple(weight.shape)}")
+        raise ValueError(
+            f"the norm's weight must be contiguous float32 [{width}], "
+            f"not {weight.dtype} {tuple(weight.shape)}"
+        )
     return weight
 
 
@@ -22,13 +24,15 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     if library is None:
         return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) * weight
     out = torch.empty(x.shape)
-    library.kvtop_norm(x.data_ptr(), None, weight.data_ptr(), out.data_ptr(), rows, width, ldx, 0,
-                       width, eps)
+    library.kvtop_norm(
+        x.data_ptr(), None, weight.data_ptr(), out.data_ptr(), rows, width, ldx, 0, width, eps
+    )
     return out
 
 
-def fused_add_rms_norm(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor,
-                       eps: float) -> None:
+def fused_add_rms_norm(
+    x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float
+) -> None:
     """`residual += x`, then `x = rms_norm(residual)`, both in place (float32 [..., H])."""
     width = x.shape[-1]
     rows, ldx = rows_of(x, width, "x")
@@ -41,12 +45,27 @@ def fused_add_rms_norm(x: torch.Tensor, residual: torch.Tensor, weight: torch.Te
         residual.add_(x)
         x.copy_(residual * torch.rsqrt(residual.pow(2).mean(-1, keepdim=True) + eps) * weight)
         return
-    library.kvtop_norm(residual.data_ptr(), x.data_ptr(), weight.data_ptr(), x.data_ptr(), rows,
-                       width, ldr, ldx, ldx, eps)
+    library.kvtop_norm(
+        residual.data_ptr(),
+        x.data_ptr(),
+        weight.data_ptr(),
+        x.data_ptr(),
+        rows,
+        width,
+        ldr,
+        ldx,
+        ldx,
+        eps,
+    )
 
 
-def rope_(positions: torch.Tensor, q: torch.Tensor, k: torch.Tensor, head_dim: int,
-          cos_sin_cache: torch.Tensor) -> None:
+def rope_(
+    positions: torch.Tensor,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    head_dim: int,
+    cos_sin_cache: torch.Tensor,
+) -> None:
     """Rotate q and k in place, neox style (halves, not pairs).
 
     Parameters
@@ -80,9 +99,19 @@ def rope_(positions: torch.Tensor, q: torch.Tensor, k: torch.Tensor, head_dim: i
             a, b = (half.clone() for half in heads.chunk(2, dim=-1))
             heads.copy_(torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1))
         return
-    library.kvtop_rope(positions.data_ptr(), cos_sin_cache.data_ptr(), q.data_ptr(), k.data_ptr(),
-                       tokens, q.shape[-1] // head_dim, k.shape[-1] // head_dim, head_dim, rotary,
-                       ldq, ldk)
+    library.kvtop_rope(
+        positions.data_ptr(),
+        cos_sin_cache.data_ptr(),
+        q.data_ptr(),
+        k.data_ptr(),
+        tokens,
+        q.shape[-1] // head_dim,
+        k.shape[-1] // head_dim,
+        head_dim,
+        rotary,
+        ldq,
+        ldk,
+    )
 
 
 def silu_and_mul(x: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
@@ -100,8 +129,13 @@ def silu_and_mul(x: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tens
     return out
 
 
-def store_kv(k: torch.Tensor, v: torch.Tensor, k_pool: torch.Tensor, v_pool: torch.Tensor,
-             slots: torch.Tensor) -> None:
+def store_kv(
+    k: torch.Tensor,
+    v: torch.Tensor,
+    k_pool: torch.Tensor,
+    v_pool: torch.Tensor,
+    slots: torch.Tensor,
+) -> None:
     """Write the rows of k and v ([tokens, heads * dim]) to `slots` (int64) of one layer's pools.
 
     The pools are contiguous float32 [slots, heads, dim] (or flattened behind the first axis).
@@ -109,8 +143,12 @@ def store_kv(k: torch.Tensor, v: torch.Tensor, k_pool: torch.Tensor, v_pool: tor
     width = k_pool[0].numel()
     tokens, ldk = rows_of(k, width, "k")
     _, ldv = rows_of(v, width, "v")
-    if not (k_pool.is_contiguous() and v_pool.is_contiguous() and k_pool.shape == v_pool.shape
-            and k_pool.dtype == v_pool.dtype == torch.float32):
+    if not (
+        k_pool.is_contiguous()
+        and v_pool.is_contiguous()
+        and k_pool.shape == v_pool.shape
+        and k_pool.dtype == v_pool.dtype == torch.float32
+    ):
         raise ValueError("the KV pools must be contiguous float32 of one shape")
     if slots.dtype != torch.int64 or slots.numel() != tokens or not slots.is_contiguous():
         raise ValueError(f"slots must be contiguous int64 [{tokens}]")
@@ -119,8 +157,18 @@ def store_kv(k: torch.Tensor, v: torch.Tensor, k_pool: torch.Tensor, v_pool: tor
         k_pool.view(-1, width)[slots] = k
         v_pool.view(-1, width)[slots] = v
         return
-    library.kvtop_store_kv(slots.data_ptr(), k.data_ptr(), v.data_ptr(), k_pool.data_ptr(),
-                           v_pool.data_ptr(), tokens, width, ldk, ldv, width)
+    library.kvtop_store_kv(
+        slots.data_ptr(),
+        k.data_ptr(),
+        v.data_ptr(),
+        k_pool.data_ptr(),
+        v_pool.data_ptr(),
+        tokens,
+        width,
+        ldk,
+        ldv,
+        width,
+    )
 
 
 def argmax(x: torch.Tensor) -> torch.Tensor:

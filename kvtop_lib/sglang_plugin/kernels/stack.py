@@ -39,11 +39,14 @@ class LlamaLayer:
 
     def struct(self) -> CLayer:
         """The C view; it borrows all tensors of this layer."""
-        parts = {name: getattr(self, name).struct(self.biases.get(name))
-                 for name in ("qkv", "o", "gate_up", "down")}
+        parts = {
+            name: getattr(self, name).struct(self.biases.get(name))
+            for name in ("qkv", "o", "gate_up", "down")
+        }
         norm = None if self.input_norm is None else self.input_norm.data_ptr()
-        return CLayer(norm, self.post_norm.data_ptr(), self.k_pool.data_ptr(),
-                      self.v_pool.data_ptr(), **parts)
+        return CLayer(
+            norm, self.post_norm.data_ptr(), self.k_pool.data_ptr(), self.v_pool.data_ptr(), **parts
+        )
 
 
 class LlamaStack:
@@ -71,8 +74,16 @@ class LlamaStack:
     afterwards (writing into them is fine).
     """
 
-    def __init__(self, layers, final_norm, cos_sin_cache, q_heads: int, head_dim: int, eps: float,
-                 scale: float | None = None):
+    def __init__(
+        self,
+        layers,
+        final_norm,
+        cos_sin_cache,
+        q_heads: int,
+        head_dim: int,
+        eps: float,
+        scale: float | None = None,
+    ):
         self.layers = list(layers)
         if not self.layers:
             raise ValueError("a stack needs at least one layer")
@@ -86,15 +97,27 @@ class LlamaStack:
             self._check(i, layer)
         self._array = (CLayer * len(self.layers))(*(layer.struct() for layer in self.layers))
         norm = None if final_norm is None else final_norm.data_ptr()
-        self._struct = CStack(ctypes.addressof(self._array), norm, None, len(self.layers),
-                              self.hidden, self.ffn, 0, eps)
+        self._struct = CStack(
+            ctypes.addressof(self._array),
+            norm,
+            None,
+            len(self.layers),
+            self.hidden,
+            self.ffn,
+            0,
+            eps,
+        )
         self.cos_sin_cache = cos_sin_cache
         self._work = torch.empty(0)
 
     def _check(self, i: int, layer: LlamaLayer) -> None:
         q, kv = self.q_heads * self.head_dim, self.kv_heads * self.head_dim
-        shapes = {"qkv": (q + 2 * kv, self.hidden), "o": (self.hidden, q),
-                  "gate_up": (2 * self.ffn, self.hidden), "down": (self.hidden, self.ffn)}
+        shapes = {
+            "qkv": (q + 2 * kv, self.hidden),
+            "o": (self.hidden, q),
+            "gate_up": (2 * self.ffn, self.hidden),
+            "down": (self.hidden, self.ffn),
+        }
         for name, shape in shapes.items():
             packed = getattr(layer, name)
             if (packed.n, packed.k) != shape:
@@ -106,10 +129,15 @@ class LlamaStack:
             if norm is not None and (norm.dtype != torch.float32 or norm.shape != (self.hidden,)):
                 raise ValueError(f"layer {i}: norms must be float32 [{self.hidden}]")
         for pool in (layer.k_pool, layer.v_pool):
-            if (pool.dtype != torch.float32 or not pool.is_contiguous()
-                    or pool.shape[1:] != (self.kv_heads, self.head_dim)):
-                raise ValueError(f"layer {i}: KV pools must be contiguous float32 "
-                                 f"[slots, {self.kv_heads}, {self.head_dim}]")
+            if (
+                pool.dtype != torch.float32
+                or not pool.is_contiguous()
+                or pool.shape[1:] != (self.kv_heads, self.head_dim)
+            ):
+                raise ValueError(
+                    f"layer {i}: KV pools must be contiguous float32 "
+                    f"[slots, {self.kv_heads}, {self.head_dim}]"
+                )
 
     @property
     def cos_sin_cache(self) -> torch.Tensor:
@@ -123,8 +151,14 @@ class LlamaStack:
         self._cos_sin = value
         self._struct.cos_sin, self._struct.rotary = value.data_ptr(), value.shape[1]
 
-    def forward(self, x: torch.Tensor, positions: torch.Tensor, slots: torch.Tensor,
-                batch: Batch, out: torch.Tensor | None = None) -> torch.Tensor:
+    def forward(
+        self,
+        x: torch.Tensor,
+        positions: torch.Tensor,
+        slots: torch.Tensor,
+        batch: Batch,
+        out: torch.Tensor | None = None,
+    ) -> torch.Tensor:
         """Run all layers on the new tokens of a batch; their K and V are stored to `slots`.
 
         Parameters
@@ -148,27 +182,40 @@ class LlamaStack:
             `out`: final-normed hidden states [tokens, hidden].
         """
         rows = x.shape[0]
-        for name, t, dtype, size in (("x", x, torch.float32, rows * self.hidden),
-                                     ("positions", positions, torch.int64, rows),
-                                     ("slots", slots, torch.int64, rows)):
+        for name, t, dtype, size in (
+            ("x", x, torch.float32, rows * self.hidden),
+            ("positions", positions, torch.int64, rows),
+            ("slots", slots, torch.int64, rows),
+        ):
             if t.dtype != dtype or t.numel() != size or not t.is_contiguous():
-                raise ValueError(f"{name} must be contiguous {dtype} with {size} elements, "
-                                 f"not {t.dtype} {tuple(t.shape)}")
+                raise ValueError(
+                    f"{name} must be contiguous {dtype} with {size} elements, "
+                    f"not {t.dtype} {tuple(t.shape)}"
+                )
         if out is None:
             out = torch.empty(rows, self.hidden)
         library = native()
         if library is None:
             return out.copy_(self._slow(x, positions, slots, batch))
-        struct = batch.struct(self.q_heads, self.kv_heads, self.head_dim, self.head_dim,
-                              self.scale, 0.0)
+        struct = batch.struct(
+            self.q_heads, self.kv_heads, self.head_dim, self.head_dim, self.scale, 0.0
+        )
         struct.k_slot = struct.v_slot = self.kv_heads * self.head_dim
-        need = rows * library.kvtop_stack_workspace(ctypes.byref(self._struct),
-                                                    ctypes.byref(struct))
+        need = rows * library.kvtop_stack_workspace(
+            ctypes.byref(self._struct), ctypes.byref(struct)
+        )
         if self._work.numel() < need:
             self._work = torch.empty(need)
-        library.kvtop_stack(ctypes.byref(self._struct), ctypes.byref(struct),
-                            positions.data_ptr(), slots.data_ptr(), x.data_ptr(), out.data_ptr(),
-                            self._work.data_ptr(), rows)
+        library.kvtop_stack(
+            ctypes.byref(self._struct),
+            ctypes.byref(struct),
+            positions.data_ptr(),
+            slots.data_ptr(),
+            x.data_ptr(),
+            out.data_ptr(),
+            self._work.data_ptr(),
+            rows,
+        )
         return out
 
     def _slow(self, x, positions, slots, batch) -> torch.Tensor:
@@ -183,8 +230,13 @@ class LlamaStack:
             q, k, v = qkv.split([self.q_heads * self.head_dim, width, width], dim=-1)
             rope_(positions, q, k, self.head_dim, self._cos_sin)
             store_kv(k, v, layer.k_pool, layer.v_pool, slots)
-            seen = attention(q.unflatten(1, (self.q_heads, self.head_dim)), layer.k_pool,
-                             layer.v_pool, batch, self.scale)
+            seen = attention(
+                q.unflatten(1, (self.q_heads, self.head_dim)),
+                layer.k_pool,
+                layer.v_pool,
+                batch,
+                self.scale,
+            )
             normed = linear(seen.flatten(1), layer.o, layer.biases.get("o"))
             fused_add_rms_norm(normed, x, layer.post_norm, self.eps)
             acted = silu_and_mul(linear(normed, layer.gate_up, layer.biases.get("gate_up")))
