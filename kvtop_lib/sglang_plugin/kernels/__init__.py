@@ -8,10 +8,11 @@ the compiled library, `KVTOP_KERNELS=torch` turns the C kernels off.
 """
 
 from .attention import Batch, attention
+from .layer import LlamaLayer
 from .lib import native, set_threads, threads
 from .linear import Packed, linear, pack_weight
 from .rows import argmax, fused_add_rms_norm, rms_norm, rope_, silu_and_mul, store_kv
-from .stack import LlamaLayer, LlamaStack
+from .stack import LlamaStack
 
 __all__ = [
     "Batch",

@@ -1,52 +1,14 @@
 """A whole Llama stack in one call into C."""
 
 import ctypes
-import dataclasses
 
 import torch
 
 from .attention import Batch, attention
+from .layer import check_norm
 from .lib import CLayer, CStack, native
-from .linear import Packed, linear
+from .linear import linear
 from .rows import fused_add_rms_norm, rms_norm, rope_, silu_and_mul, store_kv
-
-
-@dataclasses.dataclass(frozen=True)
-class LlamaLayer:
-    """Weights and KV pools of one decoder layer.
-
-    Attributes
-    ----------
-    input_norm, post_norm
-        float32 [hidden]; `input_norm` is None in a layer without one (EAGLE draft).
-    qkv, o, gate_up, down
-        `Packed`; q, k and v, and gate and up, stacked along the outputs.
-    k_pool, v_pool
-        float32 [slots, kv_heads, head_dim].
-    biases
-        float32 vectors by the names "qkv", "o", "gate_up", "down".
-    """
-
-    input_norm: torch.Tensor | None
-    qkv: Packed
-    o: Packed
-    post_norm: torch.Tensor
-    gate_up: Packed
-    down: Packed
-    k_pool: torch.Tensor
-    v_pool: torch.Tensor
-    biases: dict[str, torch.Tensor] = dataclasses.field(default_factory=dict)
-
-    def struct(self) -> CLayer:
-        """The C view; it borrows all tensors of this layer."""
-        parts = {
-            name: getattr(self, name).struct(self.biases.get(name))
-            for name in ("qkv", "o", "gate_up", "down")
-        }
-        norm = None if self.input_norm is None else self.input_norm.data_ptr()
-        return CLayer(
-            norm, self.post_norm.data_ptr(), self.k_pool.data_ptr(), self.v_pool.data_ptr(), **parts
-        )
 
 
 class LlamaStack:
@@ -94,7 +56,9 @@ class LlamaStack:
         self.ffn = self.layers[0].down.k
         self.kv_heads = self.layers[0].k_pool.shape[1]
         for i, layer in enumerate(self.layers):
-            self._check(i, layer)
+            layer.check(i, q_heads, self.kv_heads, head_dim, self.hidden, self.ffn)
+        if final_norm is not None:
+            check_norm(final_norm, self.hidden, "final norm")
         self._array = (CLayer * len(self.layers))(*(layer.struct() for layer in self.layers))
         norm = None if final_norm is None else final_norm.data_ptr()
         self._struct = CStack(
@@ -109,35 +73,6 @@ class LlamaStack:
         )
         self.cos_sin_cache = cos_sin_cache
         self._work = torch.empty(0)
-
-    def _check(self, i: int, layer: LlamaLayer) -> None:
-        q, kv = self.q_heads * self.head_dim, self.kv_heads * self.head_dim
-        shapes = {
-            "qkv": (q + 2 * kv, self.hidden),
-            "o": (self.hidden, q),
-            "gate_up": (2 * self.ffn, self.hidden),
-            "down": (self.hidden, self.ffn),
-        }
-        for name, shape in shapes.items():
-            packed = getattr(layer, name)
-            if (packed.n, packed.k) != shape:
-                raise ValueError(f"layer {i}: {name} is {packed.n} x {packed.k}, not {shape}")
-            bias = layer.biases.get(name)
-            if bias is not None and (bias.dtype != torch.float32 or bias.shape != shape[:1]):
-                raise ValueError(f"layer {i}: the bias of {name} must be float32 {shape[:1]}")
-        for norm in (layer.input_norm, layer.post_norm, self.final_norm):
-            if norm is not None and (norm.dtype != torch.float32 or norm.shape != (self.hidden,)):
-                raise ValueError(f"layer {i}: norms must be float32 [{self.hidden}]")
-        for pool in (layer.k_pool, layer.v_pool):
-            if (
-                pool.dtype != torch.float32
-                or not pool.is_contiguous()
-                or pool.shape[1:] != (self.kv_heads, self.head_dim)
-            ):
-                raise ValueError(
-                    f"layer {i}: KV pools must be contiguous float32 "
-                    f"[slots, {self.kv_heads}, {self.head_dim}]"
-                )
 
     @property
     def cos_sin_cache(self) -> torch.Tensor:
