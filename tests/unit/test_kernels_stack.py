@@ -171,5 +171,5 @@ def test_refusals():
         stack.forward(draw(2, H - 1), torch.arange(2), torch.arange(2), batch)
     with pytest.raises(ValueError, match="qkv is"):
         kernels.LlamaStack(stack.layers, model.final, model.cos_sin, Q + 2, D, 1e-5)
-    with pytest.raises(ValueError, match="norms must be"):
+    with pytest.raises(ValueError, match="final norm must be"):
         kernels.LlamaStack(stack.layers, draw(H + 1), model.cos_sin, Q, D, 1e-5)
