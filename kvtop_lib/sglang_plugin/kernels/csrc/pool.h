@@ -66,10 +66,10 @@ static void *pool_worker(void *unused) {
             else if (t - quiet_since > SPIN_NS) break;
         }
         pthread_mutex_lock(&pool.lock);
-        atomic_store(&pool.sleeping, 1);
-        while (!(uint32_t)atomic_load(&pool.ticket)) {
+        for (;;) { /* announced before every look: the ticket may run out between two looks */
+            atomic_store(&pool.sleeping, 1);
+            if ((uint32_t)atomic_load(&pool.ticket)) break;
             pthread_cond_wait(&pool.wake, &pool.lock);
-            if (!(uint32_t)atomic_load(&pool.ticket)) atomic_store(&pool.sleeping, 1);
         }
         pthread_mutex_unlock(&pool.lock);
     }
