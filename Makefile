@@ -88,9 +88,10 @@ lint: $(READY)  ## style
 lab: $(READY)  ## JupyterLab on this folder
 	@$(PY) -m jupyterlab
 
-bench: model  ## cost of the kernels, and of decode and verify in a bare loop of the model
+bench: model  ## cost of the kernels; decode, verify and served iterations beside a bare loop
 	@$(PY) -m kvtop_lib.sglang_plugin.kernels.bench
 	@$(PY) -m kvtop_lib.sglang_plugin.bare_loop bench --model $(or $(KVTOP_CACHE),.cache/kvtop)/smollm2
+	@$(PY) -m kvtop_lib.bench.served
 
 lossless: $(READY)  ## greedy outputs of every arm against the baseline, 50 prompts
 	@$(PY) -m kvtop_lib.cli lossless $(PROFILE)

@@ -20,7 +20,7 @@ FLOORS = [
     {"acceptance", "iterations", "decision"},
     {"figures", "tables"},
     {"probe", "block", "keys", "graph", "note"},
-    {"step", "cli"},
+    {"step", "cli", "bench"},
 ]
 LEVEL = {part: i for i, floor in enumerate(FLOORS) for part in floor}
 ROOM = "sglang_plugin"

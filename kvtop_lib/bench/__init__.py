@@ -1,0 +1,1 @@
+"""Benches: ratios of times inside one run, printed by ``make bench``; nothing is asserted."""
