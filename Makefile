@@ -4,7 +4,7 @@
 PROFILE ?= reproduce
 VENV ?= .venv
 PYTHON ?= python3
-EXTRA ?= cpu
+EXTRA ?= $(if $(wildcard $(VENV)/.kvtop-gpu-*),gpu,cpu)
 OUTPUTS := $(or $(KVTOP_OUTPUTS),outputs)
 RUN := $(OUTPUTS)/runs/$(PROFILE)
 NOTE := $(if $(filter reproduce,$(PROFILE)),$(OUTPUTS)/note.html,$(RUN)/note.html)
@@ -79,8 +79,8 @@ note: keys  ## render the note again from the records, without a server
 	@$(STEP) derive
 	@$(STEP) note
 
-test: $(READY)  ## all tests: unit, notebooks, engine
-	@CI=$${CI:-true} OMP_NUM_THREADS=1 $(PY) -m pytest tests $(PYTEST)
+test: $(READY)  ## all tests: unit, notebooks, engine, browser
+	@OMP_NUM_THREADS=1 $(PY) -m pytest tests $(PYTEST)
 
 lint: $(READY)  ## style
 	@$(PY) -m ruff check . && $(PY) -m ruff format --check .
@@ -96,7 +96,7 @@ bench: model  ## cost of the kernels; decode, verify and served iterations besid
 lossless: $(READY)  ## greedy outputs of every arm against the baseline, 50 prompts
 	@$(PY) -m kvtop_lib.cli lossless $(PROFILE)
 
-train-mtp: $(READY)  ## train the MTP layer (about two hours; resumes)
+train-mtp: $(READY)  ## train the MTP layer anew and replace the committed one (hours; resumes)
 	@$(PY) -m kvtop_lib.runner notebooks/05_train_mtp_layer.ipynb $(OUTPUTS)/05_train_mtp_layer.ipynb
 
 record: $(READY)  ## record an agent trace from the baseline (TRACE=file)
@@ -106,4 +106,4 @@ clean:  ## remove what can be made again without measuring; raw records stay
 	rm -rf build *.egg-info .pytest_cache .ruff_cache .hypothesis
 	rm -f $(OUTPUTS)/note.html $(OUTPUTS)/runs/*/note.html $(OUTPUTS)/runs/*/[349]0_*.ipynb
 	find . -path ./.venv -prune -o -name __pycache__ -prune -exec rm -rf {} +
-	[ ! -d $(OUTPUTS) ] || find $(OUTPUTS) -name '*.partial' -delete
+	[ ! -d $(OUTPUTS) ] || find $(OUTPUTS) \( -name '*.ipynb.partial' -o -name '*.html.partial' \) -delete

@@ -111,7 +111,7 @@ def trace_info(
 def trace_record(
     out: Annotated[Path, typer.Argument(help="The file to write.")],
     model: Annotated[str, typer.Option(help="A file of params/models.")] = "smollm2-mtp",
-    sessions: Annotated[int, typer.Option(min=1)] = 260,
+    sessions: Annotated[int, typer.Option(min=1)] = 560,
     name: Annotated[str, typer.Option(help="Name of the trace.")] = "agent",
     seed: Annotated[int, typer.Option(help="Seed of the plan.")] = 1,
 ) -> None:

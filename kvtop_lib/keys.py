@@ -45,14 +45,14 @@ DEPLOYS = ("probe", "engine", "sglang_plugin")
 """Parts of the library that a deployment executes."""
 
 NOT_MEASURED = (
-    "sglang_plugin/bare_", "sglang_plugin/bench", "sglang_plugin/kernels/bench",
+    "sglang_plugin/bare_", "sglang_plugin/kernels/bench",
     "trace/record", "trace/agent", "trace/corpus",
     "trace/card", "trace/loops", "trace/partial", "trace/served",
 )  # fmt: skip
 """Files of `MEASURES` that no measured server or client runs: bench and recording."""
 
 DERIVES = ("metrics", "store")
-ANALYSES = (*DERIVES, "stats", "acceptance", "iterations", "decision", "tables", "figures", "note")
+ANALYSES = (*DERIVES, "stats", "acceptance", "iterations", "tables", "figures", "note")
 ENGINE_PINS = ("sglang", "torch", "transformers")
 WORDS = {"id", "title", "description", "licence", "weights"}  # prose of a parameter file
 PLAN_WORDS = {*WORDS, "arms", "blocks", "model", "workload", "lossless_prompts"}

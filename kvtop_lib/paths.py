@@ -17,7 +17,7 @@ def repo_root() -> Path:
 
 
 def params_dir() -> Path:
-    """Folder of arms, models, workloads, profiles and published evidence."""
+    """Folder of arms, models, workloads and profiles."""
     return repo_root() / "params"
 
 

@@ -113,9 +113,10 @@ def server_env(model: Model, arm: Arm) -> dict[str, str]:
         inherited = os.environ.get("PYTHONPATH")
         env |= {
             "SGLANG_USE_CPU_ENGINE": "1",
+            "CUDA_VISIBLE_DEVICES": "",  # a CPU model stays on the CPU where there is a GPU too
             "PYTHONPATH": os.pathsep.join([site, inherited] if inherited else [site]),
             "OMP_NUM_THREADS": "1",  # torch's pool; the plug-in's kernels have a pool of their own
-            "KVTOP_THREADS": str(len(os.sched_getaffinity(0))),
+            "KVTOP_THREADS": os.environ.get("KVTOP_THREADS") or str(len(os.sched_getaffinity(0))),
             "KVTOP_CACHE": str(paths.cache_dir()),
         }
     return {**env, **model.env, **arm.env}

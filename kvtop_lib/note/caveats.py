@@ -114,9 +114,7 @@ def _range(ev: Evidence) -> Markup:
     )
 
 
-def _greedy(ev: Evidence) -> Markup | None:
-    if tables.pick(ev.run.manifest, "model.device") != "cpu":
-        return None
+def _greedy(ev: Evidence) -> Markup:
     return say("<b>Sampling.</b> Every request decodes greedily; sampling accepts fewer drafts.")
 
 

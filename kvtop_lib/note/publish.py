@@ -7,10 +7,10 @@ every figure as CSV, and the figures as SVG and PNG. Raw per-request records sta
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
 from pathlib import Path
 
+from kvtop_lib import paths
 from kvtop_lib.figures import to_png, to_svg
 from kvtop_lib.note.evidence import Evidence
 from kvtop_lib.note.page import render_note
@@ -39,7 +39,8 @@ def publish(run: Path | str, folder: Path | str) -> list[Path]:
     for file in records:
         target = folder / file.relative_to(run)
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(file, target)
+        text = file.read_text(encoding="utf-8")  # a published record names no folder of a machine
+        target.write_text(text.replace(str(paths.repo_root()), "."), encoding="utf-8")
     (folder / "measured.md").write_text(readme_table(Run(run)) + "\n", encoding="utf-8")
     for name, make in ALL.items():
         if (plate := make(ev)) is not None:

@@ -40,3 +40,17 @@ class Arm(ParamsFile):
     layout: Literal["single"] = "single"
     server_args: ServerArgs = {}
     env: dict[str, str] = {}
+
+    @model_validator(mode="after")
+    def _draft_decides(self) -> Self:
+        taken = sorted(
+            k
+            for k in self.server_args
+            if k in {"port", "host", "model-path", "served-model-name"}
+            or k.startswith(("speculative-algorithm", "speculative-num-", "speculative-eagle-topk"))
+        )
+        if taken:
+            raise ValueError(
+                f"server_args may not set {', '.join(taken)}: draft: and the launcher decide them"
+            )
+        return self

@@ -12,12 +12,18 @@ from kvtop_lib.terms import KvtopError
 from kvtop_lib.trace import load_trace
 
 
+def _lanes(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of lanes from 1 on")
+    return int(text)
+
+
 def _parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(prog="python -m kvtop_lib.replay", description=__doc__)
     p.add_argument("--url", required=True, help="server, http://host:port")
     p.add_argument("--model", required=True, help="model name in the requests")
     p.add_argument("--trace", default="builtin:agent", help="session file or builtin:agent")
-    p.add_argument("--concurrency", type=int, required=True, help="lanes of the closed loop")
+    p.add_argument("--concurrency", type=_lanes, required=True, help="lanes of the closed loop")
     for name, value, text in (
         ("burn-in", 5, "start of traffic, not representative"),
         ("warmup", 10, "representative, not measured"),

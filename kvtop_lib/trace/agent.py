@@ -1,10 +1,10 @@
 """Plans of agent sessions: what the user and the tools say, before a model has answered.
 
 The shape is that of published coding-agent traces, scaled down so that prefill does not drown
-decode on two cores: 3-7 turns; 50-150 new prompt tokens per turn, log-normal; log-normal think
+decode on two cores: 3-7 turns; 60-150 new prompt tokens per turn, log-normal; log-normal think
 and tool times. The published medians are 713 new prompt tokens and 9 s of tool time per turn
 (WEKA coding sessions) and 12 calls per episode (tau-bench airline): tokens are scaled by about
-1/8 and times by about 1/9.
+1/7 and times by about 1/9.
 """
 
 from __future__ import annotations

@@ -33,6 +33,8 @@ def test_from_parameters_to_the_note(tmp_path):
     assert measured == {(a, b, c) for a in profile.arms for b in blocks for c in profile.loads}
     assert {x["status"] for x in lines} <= {"ok", "invalid"}, [x["reason"] for x in lines]
     assert all(x["reason"] for x in lines if x["status"] == "invalid")
+    for name in ("token_counts", "tokens", "prefix_hits"):  # true on a loaded machine too
+        assert all(x["audits"][name]["ok"] for x in lines), name
 
     probe = json.loads((run / "mtp_w2" / "deploy" / "deployment.json").read_text())["lossless"]
     assert (probe["matched"], probe["prompts"]) == (profile.lossless_prompts,) * 2

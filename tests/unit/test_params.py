@@ -77,6 +77,8 @@ def test_model_paths_resolve_cache_and_package_data(params, monkeypatch, tmp_pat
         ("draft: {method: none}\n", "title: Field required"),
         ("title: x\ndraft: {method: none, width: 2}\n", "draft.width must be 1 without drafting"),
         ("title: x\ndraft: {method: ngram, width: 1}\n", "at least 2 with it"),
+        (ARM + "server_args: {port: 80}\n", "server_args may not set port"),
+        (ARM + "server_args: {speculative-num-steps: 3}\n", "draft: and the launcher decide"),
         ("title: x\nid: other\n", "the file's name is the id"),
         ("title: [\n", "is not valid YAML"),
         ("- a\n- b\n", "must hold keys and values, it holds list"),
