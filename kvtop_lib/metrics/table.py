@@ -110,8 +110,8 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric(
         "iteration_s", "iteration time",
-        "TPOT x (n_last - 1) / verify steps, per request that ended ok; without drafting a step "
-        "yields one token and it is the TPOT", "s", "iteration timing",
+        "TPOT x (n_last - 1) / verify steps, per request that ended ok, pauses for the prefill of "
+        "others included; without drafting a step yields one token and it is the TPOT", "s", "iteration timing",
         "client, chunks, and server, per request",
     ),
     Metric(

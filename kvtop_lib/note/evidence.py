@@ -146,7 +146,8 @@ class Evidence:
         if value is None or value == "":
             return None
         number = float(value) if isinstance(value, int | float) else None
-        shown = text or (f"{value:g}" if number is not None else str(value))
+        whole = isinstance(value, int)  # a seed keeps all its digits
+        shown = text or (f"{value:g}" if number is not None and not whole else str(value))
         return Value(f"{shown}{NBSP}{unit}".strip(), f"manifest.json#{path}", number)
 
     def deployment(self, arm: str) -> tuple[str, dict[str, Any]]:

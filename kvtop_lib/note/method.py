@@ -152,7 +152,7 @@ def full(ev: Evidence) -> Markup:
             ("Hardware, layout", layout(ev)),
             ("Runtime", runtime(ev)),
             ("Arms", arms(ev)),
-            ("Workload", workload(ev)),
+            ("Workload", _joined(workload(ev), ev.field("workload.description"), by="<br>")),
             ("Trace", trace(ev)),
             ("Deployed", deployed(ev)),
             ("Load", loads(ev)),
