@@ -87,7 +87,7 @@ class Server:
         return server
 
     def wait_ready(self, timeout_s: float, *, poll_s: float = 0.25) -> None:
-        """Wait until one chat request has passed; errors as in `launch`."""
+        """Wait until the engine is warm and one chat request has passed; errors as in `launch`."""
         started = time.monotonic()
         while time.monotonic() - started < timeout_s:
             if (code := self._process.poll()) is not None:
@@ -96,7 +96,8 @@ class Server:
                     f"{log.reason(self.log_file)} (log: {self.log_file})"
                 )
             try:
-                call(f"{self.url}/v1/models", timeout_s=5)
+                # 503 until the engine's own warm-up is over, whose tokens would count as traffic
+                call(f"{self.url}/health", timeout_s=30)
                 call(f"{self.url}/v1/chat/completions", _PROBE, timeout_s=60)
             except KvtopError:
                 time.sleep(poll_s)

@@ -18,7 +18,7 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.engine)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def servers(tmp_path_factory) -> dict[str, Server]:
     """A running server of every arm.
 

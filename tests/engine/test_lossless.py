@@ -59,7 +59,7 @@ def accepted_per_step(replies) -> float:
     return sum(len(r.ids) - 1 for r in replies) / sum(r.verify_steps for r in replies)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def first_turn(servers):
     """Every arm's replies to fresh prompts."""
     texts = prompts(1, 24)

@@ -17,6 +17,7 @@ parser.add_argument("port", type=int)
 parser.add_argument("pids")
 parser.add_argument("--die", action="store_true")
 parser.add_argument("--busy", type=int, default=0, help="refusals of /flush_cache")
+parser.add_argument("--cold", type=int, default=0, help="answers of /health before it is warm")
 args = parser.parse_args()
 
 
@@ -46,6 +47,8 @@ if args.die:
         time.sleep(0.01)
     sys.exit("ValueError: the flags do not fit")
 refusals = [args.busy]
+cold = [args.cold]
+early = [0]  # chat requests before the warm-up was over
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -58,7 +61,11 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         if self.path == "/server_info":
-            self.reply(200, {"max_total_num_tokens": 1234, "api_key": "hidden", "dtype": "float16"})
+            state = {"max_total_num_tokens": 1234, "api_key": "hidden", "dtype": "float16"}
+            self.reply(200, state | {"early": early[0]})
+        elif self.path == "/health" and cold[0] > 0:
+            cold[0] -= 1
+            self.reply(503, "starting")
         else:
             self.reply(200, {"data": []})
 
@@ -68,6 +75,7 @@ class Handler(BaseHTTPRequestHandler):
             refusals[0] -= 1
             self.reply(400 if refusals[0] >= 0 else 200, "flushed")
         else:  # the continuation of a prompt is its words' lengths
+            early[0] += cold[0] > 0
             ids = [len(w) for w in body["messages"][-1]["content"].split()][: body["max_tokens"]]
             message = {"content": " ".join(map(str, ids))}
             choice = {"message": message, "finish_reason": "stop"}

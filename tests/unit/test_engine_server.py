@@ -109,6 +109,12 @@ def test_a_server_that_ends_is_named_with_its_reason_and_leaves_nothing(tmp_path
     assert_all_end(pids(tmp_path))
 
 
+def test_nothing_is_asked_before_the_engine_s_own_warm_up_is_over(tmp_path):
+    with fake(tmp_path, "--cold", "3") as server:
+        server.wait_ready(30)
+        assert server.resolved()["early"] == 0
+
+
 def test_a_server_that_never_answers_is_given_up(tmp_path):
     port = free_port("127.0.0.1")
     argv = (sys.executable, "-c", "import time; print('loading', flush=True); time.sleep(60)")

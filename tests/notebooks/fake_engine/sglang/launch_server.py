@@ -62,14 +62,14 @@ async def info(request: web.Request) -> web.Response:
     return web.json_response(resolved)
 
 
-async def models(request: web.Request) -> web.Response:
-    return web.json_response({"data": []})
+async def health(request: web.Request) -> web.Response:
+    return web.Response()
 
 
 async def main() -> None:
     app = web.Application()
     app.router.add_post("/v1/chat/completions", chat)
-    app.router.add_get("/v1/models", models)
+    app.router.add_get("/health", health)
     app.router.add_get("/server_info", info)
     app.router.add_get("/metrics", server._metrics)
     app.router.add_post("/flush_cache", server._flush)
