@@ -111,8 +111,8 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "iteration_s", "iteration time",
         "TPOT x (n_last - 1) / verify steps, per request that ended ok, pauses for the prefill of "
-        "others included; without drafting a step yields one token and it is the TPOT", "s", "iteration timing",
-        "client, chunks, and server, per request",
+        "others included; without drafting a step yields one token and it is the TPOT", "s",
+        "iteration timing", "client, chunks, and server, per request",
     ),
     Metric(
         "matches_recorded", "equals the recording",

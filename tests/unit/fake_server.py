@@ -62,7 +62,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         if self.path == "/server_info":
             state = {"max_total_num_tokens": 1234, "api_key": "hidden", "dtype": "float16"}
-            self.reply(200, state | {"early": early[0]})
+            self.reply(200, state | ({"early": early[0]} if args.cold else {}))
         elif self.path == "/health" and cold[0] > 0:
             cold[0] -= 1
             self.reply(503, "starting")
