@@ -3,6 +3,9 @@
 
 PROFILE ?= reproduce
 VENV ?= .venv
+ifneq ($(words $(PROFILE)),1)
+$(error PROFILE must be one name of params/profiles)
+endif
 PYTHON ?= python3
 EXTRA ?= $(if $(wildcard $(VENV)/.kvtop-gpu-*),gpu,cpu)
 OUTPUTS := $(or $(KVTOP_OUTPUTS),outputs)

@@ -129,6 +129,9 @@ def main() -> None:
     except KvtopError as e:
         print(f"kvtop: {e}", file=sys.stderr)
         sys.exit(1)
+    except OSError as e:
+        print(f"kvtop: {e.filename or 'a file'}: {e.strerror or e}", file=sys.stderr)
+        sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
     except Exception as e:

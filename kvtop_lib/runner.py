@@ -35,8 +35,13 @@ def parameters(notebook: Path) -> dict[str, Any]:
     """
     if not notebook.is_file():
         raise KvtopError(f"there is no notebook {notebook}")
-    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
-    tagged = ["".join(c["source"]) for c in cells if "parameters" in c["metadata"].get("tags", [])]
+    try:
+        cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+        tagged = [
+            "".join(c["source"]) for c in cells if "parameters" in c["metadata"].get("tags", [])
+        ]
+    except (ValueError, KeyError, TypeError) as e:
+        raise KvtopError(f"{notebook} is not a notebook; give an .ipynb file") from e
     found: dict[str, Any] = {}
     for node in ast.parse("\n".join(tagged)).body:
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
@@ -97,6 +102,8 @@ def run(notebook: Path, out: Path, given: Mapping[str, Any]) -> Path:
     KeyboardInterrupt
         After Ctrl-C or SIGTERM.
     """
+    if out.resolve() == notebook.resolve():
+        raise KvtopError(f"{out} is the notebook itself; name another output")
     checked = check(notebook, given)
     os.environ.setdefault("JUPYTER_PREFER_ENV_PATH", "1")  # this environment's kernel, no other
     os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")

@@ -146,7 +146,10 @@ class Run:
         with open(self.path / "results.jsonl", "a+", encoding="utf-8") as f:
             fcntl.flock(f, fcntl.LOCK_EX)
             f.seek(0)
-            line = sum(1 for _ in f) + 1
+            text = f.read()
+            if text and not text.endswith("\n"):  # a crash tore the last line: keep off it
+                f.write("\n")
+            line = len(text.splitlines()) + 1
             f.write(json.dumps(jsonable(result), allow_nan=False) + "\n")
         return line
 
@@ -157,9 +160,16 @@ class Run:
         rows = []
         for number, line in enumerate(text.splitlines(), 1):
             try:
-                rows.append({**_infinities(json.loads(line)), "line": number})
-            except ValueError as e:
-                raise KvtopError(f"{file}, line {number}: not JSON ({e}); remove it") from e
+                row = {**_infinities(json.loads(line)), "line": number}
+            except (ValueError, TypeError) as e:
+                raise KvtopError(
+                    f"{file}, line {number}: not a result ({e}); remove that line alone"
+                ) from e
+            if missing := [k for k in (*IDENTITY, "c", "status") if k not in row]:
+                raise KvtopError(
+                    f"{file}, line {number}: no {', '.join(missing)}; remove that line alone"
+                )
+            rows.append(row)
         return rows
 
     def results(self) -> pd.DataFrame:

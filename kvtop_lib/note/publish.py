@@ -66,7 +66,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     try:
         files = publish(args.run, args.folder)
-    except KvtopError as e:
+    except (KvtopError, OSError) as e:
         print(f"error: {e}", file=sys.stderr)
         return 1
     size = sum(f.stat().st_size for f in files)

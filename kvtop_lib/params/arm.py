@@ -46,7 +46,7 @@ class Arm(ParamsFile):
         taken = sorted(
             k
             for k in self.server_args
-            if k in {"port", "host", "model-path", "served-model-name"}
+            if k in {"port", "host", "model", "model-path", "served-model-name"}
             or k.startswith(("speculative-algorithm", "speculative-num-", "speculative-eagle-topk"))
         )
         if taken:

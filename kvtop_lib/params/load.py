@@ -45,7 +45,7 @@ def _sentence(error: ValidationError, fields: list[str]) -> str:
             hint = f", did you mean {close[0]!r}?" if close else ""
             parts.append(f"unknown key {where!r}{hint}")
         else:
-            parts.append(f"{where}: {e['msg']}")
+            parts.append(f"{where}: {e['msg'].removeprefix('Value error, ')}")
     return "; ".join(parts)
 
 
@@ -60,10 +60,12 @@ def _load(kind: type[P], name: str) -> P:
         raise KvtopError(f"no {noun} {name!r} ({where}), {hint}")
     try:
         data = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except yaml.YAMLError as e:
+    except (yaml.YAMLError, UnicodeDecodeError) as e:
         raise KvtopError(f"{file} is not valid YAML: {' '.join(str(e).split())}") from e
     if not isinstance(data, dict):
         raise KvtopError(f"{file} must hold keys and values, it holds {type(data).__name__}")
+    if odd := [k for k in data if not isinstance(k, str)]:
+        raise KvtopError(f"{file}: unknown key {odd[0]!r}")
     if data.get("id", name) != name:
         raise KvtopError(f"{file}: the file's name is the id, remove or correct id: {data['id']!r}")
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from kvtop_lib.metrics import derive, summary
 from kvtop_lib.replay import Plan, SessionPool, flush, run_point
@@ -18,9 +19,20 @@ def _lanes(text: str) -> int:
     return int(text)
 
 
+def _url(text: str) -> str:
+    try:
+        parts = urlsplit(text)
+        good = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        good = False
+    if not good:
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form http://host:port")
+    return text.rstrip("/")
+
+
 def _parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(prog="python -m kvtop_lib.replay", description=__doc__)
-    p.add_argument("--url", required=True, help="server, http://host:port")
+    p.add_argument("--url", type=_url, required=True, help="server, http://host:port")
     p.add_argument("--model", required=True, help="model name in the requests")
     p.add_argument("--trace", default="builtin:agent", help="session file or builtin:agent")
     p.add_argument("--concurrency", type=_lanes, required=True, help="lanes of the closed loop")
@@ -63,7 +75,7 @@ def main(argv: list[str] | None = None) -> int:
         except KeyboardInterrupt:
             code = 130
         point = derive(a.out)
-    except KvtopError as e:
+    except (KvtopError, OSError) as e:
         print(f"error: {e}", file=sys.stderr)
         return 1
     print(summary(point))

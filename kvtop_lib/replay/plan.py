@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Literal
 
@@ -28,10 +29,10 @@ class Plan:
 
     def __post_init__(self) -> None:
         for name in ("burn_in_s", "warmup_s", "drain_s", "stagger_s", "think_factor"):
-            if getattr(self, name) < 0:
+            if not 0 <= getattr(self, name) < math.inf:
                 raise KvtopError(f"{name} is {getattr(self, name)}, it must be 0 or more")
         for name in ("window_s", "timeout_s", "max_output_tokens"):
-            if getattr(self, name) <= 0:
+            if not 0 < getattr(self, name) < math.inf:
                 raise KvtopError(f"{name} is {getattr(self, name)}, it must be more than 0")
 
     @classmethod

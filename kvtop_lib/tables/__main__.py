@@ -23,7 +23,7 @@ def main(argv: list[str] | None = None) -> int:
             write_readme(Run(args.run), args.file)
         else:
             print(readme_table(Run(args.run)))
-    except KvtopError as e:
+    except (KvtopError, OSError) as e:
         print(f"error: {e}", file=sys.stderr)
         return 1
     return 0

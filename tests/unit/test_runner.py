@@ -50,6 +50,21 @@ def test_a_value_of_another_type_is_an_error(tmp_path, given):
         runner.check(notebook(tmp_path), given)
 
 
+def test_a_notebook_is_never_its_own_output(tmp_path):
+    file = notebook(tmp_path)
+    before = file.read_bytes()
+    with pytest.raises(KvtopError, match="is the notebook itself"):
+        runner.run(file, tmp_path / "." / "nb.ipynb", {})
+    assert file.read_bytes() == before
+
+
+@pytest.mark.parametrize("text", ["no json", "[]", "{}", '{"cells": [{}]}'])
+def test_a_file_that_is_no_notebook_is_named(tmp_path, text):
+    (tmp_path / "nb.ipynb").write_text(text)
+    with pytest.raises(KvtopError, match="nb.ipynb is not a notebook"):
+        runner.parameters(tmp_path / "nb.ipynb")
+
+
 def test_a_parameters_cell_must_be_assignments(tmp_path):
     with pytest.raises(KvtopError, match="must hold only name = value"):
         runner.parameters(notebook(tmp_path, defaults="import os\nn = 1"))

@@ -54,6 +54,26 @@ def test_infinity_is_valid_json_on_disk_and_infinite_in_memory(tmp_path):
     assert run.lines()[0]["ttft_s"]["p99"] == math.inf
 
 
+def test_a_torn_last_line_costs_itself_alone(tmp_path):
+    run, file = Run(tmp_path), tmp_path / "results.jsonl"
+    run.append_result(_line())
+    whole = file.read_text()
+    file.write_text(whole + '{"arm": "mtp", "blo')  # killed while writing
+    assert run.append_result(_line(attempt=2)) == 3
+    with pytest.raises(KvtopError, match="line 2: not a result .*remove that line alone"):
+        run.lines()
+    kept = file.read_text().splitlines()
+    file.write_text("\n".join([kept[0], kept[2]]) + "\n")
+    assert [x["attempt"] for x in run.lines()] == [1, 2]
+
+
+@pytest.mark.parametrize("text", ["null", "5", "[]", "{}", '{"arm": "x"}'])
+def test_json_that_is_no_result_is_named(tmp_path, text):
+    (tmp_path / "results.jsonl").write_text(text + "\n")
+    with pytest.raises(KvtopError, match="results.jsonl, line 1: .*remove that line alone"):
+        Run(tmp_path).results()
+
+
 @pytest.mark.parametrize("status", ["failed", "aborted", "invalid"])
 def test_a_point_that_is_not_ok_carries_no_number(tmp_path, status):
     with pytest.raises(KvtopError, match=f"is {status} must not carry output_tok_s"):
@@ -105,7 +125,7 @@ def test_a_broken_line_is_named(tmp_path):
     run.append_result(_line())
     with open(tmp_path / "results.jsonl", "a") as f:
         f.write("{half\n")
-    with pytest.raises(KvtopError, match="line 2: not JSON"):
+    with pytest.raises(KvtopError, match="line 2: not a result"):
         run.results()
 
 
