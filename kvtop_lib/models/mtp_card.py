@@ -18,9 +18,10 @@ held-out agent answers and {coverage_other} in other answers.
 
 ## Data
 {sessions:,} sessions, {positions:,} positions, {answers:,} of them in the trunk's own greedy
-answers (its loops left out); {other_share} of the positions are talk that is not about files. Agent
-sessions have the shape of `builtin:agent` and in part its system prompt, but none of its tasks,
-its questions or its files: tools read source and documentation of installed Python packages.
+answers (its loops left out); {other_share} of the positions are talk that is not about files,
+{reading_share} are pieces of files that it only read. Agent sessions have the shape of
+`builtin:agent` and in part its system prompt, but none of its tasks, its questions or its files:
+tools read source and documentation of installed Python packages, where the pieces come from too.
 Held out: {held_sessions:,} sessions by whole task, on files that no training session reads; of the
 other talk, questions and topics.
 
@@ -106,6 +107,7 @@ def card(metrics: dict) -> str:
         positions=data["positions"],
         answers=data["answer_positions"],
         other_share=percent(data["other_share"]),
+        reading_share=percent(data["reading_share"]),
         held_sessions=data["heldout_sessions"],
         seed=plan["seed"],
         train_tokens=metrics["tokens_seen"],

@@ -125,7 +125,9 @@ def answer_sessions(
     free = list(range(slots))
     while waiting or lanes:
         while free and waiting:
-            lanes.append(Lane(trunk, chat, free.pop(), waiting.popleft()))
+            session = waiting.popleft()
+            if len(chat.opening(session.turns[0])) < POSITIONS:  # dense text can be longer
+                lanes.append(Lane(trunk, chat, free.pop(), session))
         going = [lane for lane in lanes if lane.goes_on()]
         for lane in lanes:
             if lane not in going:

@@ -66,6 +66,7 @@ def measure(model: Path, states: Path, run: Path, plan: TrainPlan) -> dict:
             "positions": positions,
             "answer_positions": answers,
             "other_share": sum(s.length for s in train if s.domain == "other") / positions,
+            "reading_share": sum(s.length for s in train if s.domain == "reading") / positions,
             "heldout_sessions": sum(map(len, held.values())),
         },
         "parameters": sum(p.numel() for p in head.parameters()),

@@ -19,7 +19,7 @@ DOMAINS = ("agent", "other")
 class TrainPlan:
     """How long and how to train."""
 
-    train_tokens: int = 2_400_000  # positions seen over all passes; the schedule ends there
+    train_tokens: int = 4_500_000  # positions seen over all passes; the schedule ends there
     draft_vocabulary: int = 6144
     batch_tokens: int = 3072  # over all processes
     unroll_share: float = 0.3  # of batches that train draft steps 2 and 3 too
@@ -28,7 +28,7 @@ class TrainPlan:
     warmup_steps: int = 30
     seed: int = 1
     processes: int = 2
-    eval_every_tokens: int = 300_000
+    eval_every_tokens: int = 400_000
     eval_sessions: int = 16  # per domain, for the curve
     checkpoint_every_steps: int = 100
     loss: LossPlan = field(default_factory=LossPlan)

@@ -1,4 +1,4 @@
-"""Sessions that the trunk answers to make training data: agent sessions and other talk.
+"""Sessions that the trunk answers or reads to make training data: agent work, other talk, text.
 
 Agent sessions have the shape of `builtin:agent` (`kvtop_lib.trace.agent`), with other tasks,
 other asks and other files. Whole tasks are held out, and held-out sessions read files that no
@@ -24,6 +24,7 @@ Messages = tuple[dict[str, str], ...]
 SESSIONS_PER_CORPUS = 40  # sessions planned over one draw of files
 FILES_PER_CORPUS = 40
 AGENT_OUTPUT_TOKENS, OTHER_OUTPUT_TOKENS = 100, 160
+READING_CHARACTERS = 2200  # about 700 tokens of code or prose
 HELDOUT_EVERY = 12  # one session in so many is held out
 
 
@@ -32,7 +33,7 @@ class TrainingSession:
     """What the user says, turn by turn; the answers come from the trunk."""
 
     id: str
-    domain: str  # "agent" or "other"
+    domain: str  # "agent", "other" or "reading"
     task: str
     heldout: bool
     max_output_tokens: int  # per turn
@@ -112,13 +113,36 @@ def _paragraph(corpus: list[tuple[str, str]], rng: random.Random) -> str:
     return corpus[0][1][:400]
 
 
-def training_sessions(count: int, seed: int, other_share: float = 0.3) -> list[TrainingSession]:
+def reading_sessions(words: dict, seed: int) -> Iterator[TrainingSession]:
+    """Endless single turns that show the trunk a piece of a file and ask for nothing.
+
+    Its states on text cost a prefill only, a third of the price of an answer; they are for
+    training alone.
+    """
+    files = package_files()
+    for batch in range(10**9):
+        rng = random.Random(f"reading/{seed}/{batch}")
+        corpus = sample_corpus(files, FILES_PER_CORPUS, rng, heldout=False)
+        for i, (name, text) in enumerate(corpus):
+            start = rng.randrange(max(1, len(text) - READING_CHARACTERS))
+            piece = text[start : start + READING_CHARACTERS]
+            opening: Messages = ({"role": "user", "content": f"{name}\n\n{piece}"},)
+            name = f"reading-{seed}-{batch:04d}-{i:02d}"
+            yield TrainingSession(name, "reading", "Read.", False, 1, (opening,))
+
+
+def training_sessions(
+    count: int, seed: int, other_share: float = 0.3, reading_share: float = 0.4
+) -> list[TrainingSession]:
     """`count` sessions in an order of which every beginning is a valid, mixed data set.
 
     Parameters
     ----------
     other_share : float
-        Share of sessions that are other talk (they are shorter, so their share of tokens is less).
+        Share of answered sessions that are other talk (they are shorter, so their share of tokens
+        is less).
+    reading_share : float
+        Share of sessions that are read only.
     """
     words = load_words()
     parts = {
@@ -126,11 +150,17 @@ def training_sessions(count: int, seed: int, other_share: float = 0.3) -> list[T
         for domain, make in (("agent", agent_sessions), ("other", other_sessions))
         for heldout in (False, True)
     }
+    reading = reading_sessions(words, seed)
     rng = random.Random(f"order/{seed}")
-    return [
-        next(parts["other" if rng.random() < other_share else "agent", i % HELDOUT_EVERY == 0])
-        for i in range(count)
-    ]
+    sessions, answered = [], 0
+    while len(sessions) < count:
+        if rng.random() < reading_share:
+            sessions.append(next(reading))
+        else:
+            domain = "other" if rng.random() < other_share else "agent"
+            sessions.append(next(parts[domain, answered % HELDOUT_EVERY == 0]))
+            answered += 1
+    return sessions
 
 
 def write_sessions(path: Path, sessions: list[TrainingSession]) -> None:

@@ -104,7 +104,10 @@ def test_sessions_round_trip_and_are_the_same_for_a_seed(tmp_path, monkeypatch):
     sessions = mtp_prompts.training_sessions(30, seed=3)
     assert sessions == mtp_prompts.training_sessions(30, seed=3)
     assert sessions != mtp_prompts.training_sessions(30, seed=4)
-    assert len({s.id for s in sessions}) == 30 and sum(s.heldout for s in sessions) == 3
+    answered = [s for s in sessions if s.domain != "reading"]
+    assert len({s.id for s in sessions}) == 30 and 10 < len(answered) < 25
+    assert [s.heldout for s in answered] == [i % 12 == 0 for i in range(len(answered))]
+    assert not any(s.heldout for s in sessions if s.domain == "reading")
     write_sessions(tmp_path / "p.jsonl", sessions)
     back = read_sessions(tmp_path / "p.jsonl")
     assert back == sessions and isinstance(back[0], TrainingSession)
