@@ -2,7 +2,7 @@
 
 `python -m kvtop_lib.models.train_mtp --model DIR --states DIR --out DIR` writes `initial.pt` (the
 untrained layer), `checkpoint.pt`, `curve.jsonl` and at the end `final.pt`. Weights are float32;
-matrix products run in bf16 where the CPU multiplies bf16 in hardware.
+matrix products run in bf16 where the CPU does that faster.
 """
 
 from __future__ import annotations

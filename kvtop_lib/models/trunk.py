@@ -1,13 +1,14 @@
 """The trunk as a batch generator that keeps its hidden states: the source of training data.
 
-Linear layers run in bf16 where the CPU multiplies bf16 in hardware (5 times faster there), in
-float32 otherwise; the residual stream, norms and softmax are float32 everywhere, keys and values
+Linear layers run in bf16 where that is faster on this CPU, in float32 otherwise; the residual stream, norms and softmax are float32 everywhere, keys and values
 are kept as bf16.
 """
 
 from __future__ import annotations
 
 import json
+import time
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -20,10 +21,27 @@ from kvtop_lib.models.decode_attention import decode_attention
 CANDIDATES = 8  # tokens whose logits are recomputed in float32 before the argmax is taken
 
 
+@cache
 def linear_dtype() -> torch.dtype:
-    """bf16 when the CPU has bf16 dot products (AVX512-BF16 or AMX), else float32."""
-    fast = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
-    return torch.bfloat16 if fast else torch.float32
+    """bf16 when this CPU has bf16 dot products and multiplies faster with them, else float32.
+
+    The flag alone does not tell: there are machines with AVX512-BF16 whose bf16 products take
+    longer than float32 ones.
+    """
+    if not (torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()):
+        return torch.float32
+    return min((torch.bfloat16, torch.float32), key=_product_s)
+
+
+def _product_s(dtype: torch.dtype) -> float:
+    """Shortest of some times of a product of a layer's size, in seconds."""
+    x, weight = torch.ones(64, 576, dtype=dtype), torch.ones(3072, 576, dtype=dtype)
+    times = []
+    for _ in range(8):
+        began = time.perf_counter()
+        F.linear(x, weight)
+        times.append(time.perf_counter() - began)
+    return min(times)
 
 
 def rotary_tables(positions: int, dim: int, base: float) -> tuple[torch.Tensor, torch.Tensor]:
