@@ -14,19 +14,25 @@ from kvtop_lib.params.load import (
 )
 from kvtop_lib.params.model import Model, Mtp
 from kvtop_lib.params.profile import Profile
-from kvtop_lib.params.workload import Workload
+from kvtop_lib.params.shape import Load, OpenLoad, load_name, parse_load
+from kvtop_lib.params.workload import FixedShape, Workload
 
 __all__ = [
     "Arm",
     "Draft",
+    "FixedShape",
+    "Load",
     "Model",
     "Mtp",
+    "OpenLoad",
     "Profile",
     "Workload",
     "list_names",
     "load_arm",
     "load_model",
+    "load_name",
     "load_profile",
     "load_workload",
     "params_path",
+    "parse_load",
 ]

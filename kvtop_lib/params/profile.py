@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from typing import Self
 
 from pydantic import Field, model_validator
 
 from kvtop_lib.params.base import ParamsFile
-
-Concurrency = Annotated[int, Field(ge=1)]
+from kvtop_lib.params.shape import LoadField
 
 
 class Profile(ParamsFile):
@@ -17,7 +16,7 @@ class Profile(ParamsFile):
     model: str
     arms: list[str] = Field(min_length=1)
     workload: str
-    loads: list[Concurrency] = Field(min_length=1)  # closed loop, lanes
+    loads: list[LoadField] = Field(min_length=1)  # lanes (8), rates ('r0.50'), see params.shape
     blocks: int = Field(default=1, ge=1)  # server lifetimes per arm; the unit of repetition
     seed: int = 1
     burn_in_s: float = Field(ge=0)
