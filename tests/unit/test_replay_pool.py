@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvtop_lib.params import load_profile, load_workload
+from kvtop_lib.params import OpenLoad, load_profile, load_workload
 from kvtop_lib.replay import Plan, PoolExhausted, SessionPool
+from kvtop_lib.replay.arrivals import arrival_times
 from kvtop_lib.replay.lanes import lane_starts
 from kvtop_lib.terms import KvtopError
 
@@ -98,8 +99,82 @@ def test_a_plan_takes_timing_from_the_profile_and_pace_from_the_workload():
     assert (plan.output, plan.stagger_s) == (workload.output, workload.stagger_s)
 
 
-@pytest.mark.parametrize("wrong", [{"window_s": 0}, {"timeout_s": -1}, {"burn_in_s": -1}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"window_s": 0},
+        {"timeout_s": -1},
+        {"burn_in_s": -1},
+        {"cancel_share": 1.1},
+        {"cancel_within_s": 0},
+        {"think_cap_s": 0},
+        {"start": "last_turn"},
+    ],
+)
 def test_a_plan_that_cannot_be_is_refused(wrong):
     times = {"burn_in_s": 1, "warmup_s": 1, "window_s": 1, "drain_s": 1, "timeout_s": 1}
     with pytest.raises(KvtopError, match=next(iter(wrong))):
         Plan(**{**times, **wrong})
+
+
+POISSON, STEADY = OpenLoad(rate=2), OpenLoad(rate=1, arrivals="constant")
+RECORDED = OpenLoad(arrivals="trace", time_scale=0.5)
+
+
+def test_an_open_load_gets_as_many_sessions_as_it_starts_and_lanes_share_the_rest():
+    loads = [1, 4, POISSON, STEADY]
+    pool, again = (
+        SessionPool(_sessions(200), order, 3, until_s=20) for order in (loads, loads[::-1])
+    )
+    parts = {part.name: [part.take().id for _ in range(len(part))] for part in pool}
+    assert parts == {p.name: [p.take().id for _ in range(len(p))] for p in again}
+    assert sorted(i for ids in parts.values() for i in ids) == [s.id for s in _sessions(200)]
+    assert len(parts["r1.00-constant"]) == 20
+    assert pool.slice(POISSON).times_s == tuple(arrival_times(POISSON, 3, 20))
+    assert len(parts["r2.00"]) == len(pool.slice(POISSON).times_s)
+    assert pool.slice(4).times_s == ()
+
+
+def test_recorded_arrivals_take_a_run_of_sessions_in_recorded_order():
+    sessions = [SimpleNamespace(id=f"s{i}", at_s=float(i // 2)) for i in range(40)][::-1]
+    pool = SessionPool(sessions, [2, RECORDED], 1, until_s=5)
+    part = pool.slice(RECORDED)
+    # 0, 0, 1, 1, ... at twice the speed, before 5 s
+    assert part.times_s == tuple(0.5 * (i // 2) for i in range(20))
+    assert {part.take().at_s for _ in range(20)} == set(range(10))
+    assert len(pool.slice(2)) == 20
+    with pytest.raises(KvtopError, match="end 10 s after the first, and the point sends for 11 s"):
+        SessionPool(sessions, [RECORDED], 1, until_s=11)
+    with pytest.raises(KvtopError, match="has no recorded start time"):
+        SessionPool(_sessions(9), [RECORDED], 1, until_s=1)
+
+
+def test_too_few_sessions_for_a_rate_say_how_many_it_starts():
+    with pytest.raises(KvtopError, match="starts 100 sessions in 100 s and 9 of the trace's 9"):
+        SessionPool(_sessions(9), [STEADY], 1, until_s=100)
+    with pytest.raises(KvtopError, match="say how long it sends"):
+        SessionPool(_sessions(9), [STEADY], 1)
+    with pytest.raises(KvtopError, match="made for loads c1, not for r1.00-constant"):
+        SessionPool(_sessions(9), [1], 1).slice(STEADY)
+    with pytest.raises(KvtopError, match="holds no session"):
+        SessionPool([], [1], 1)
+
+
+def test_think_time_is_scaled_and_capped():
+    plan = Plan(1, 1, 1, 1, 1, think_factor=0.5, think_cap_s=3)
+    assert [plan.think_s(t) for t in (0, 2, 6, 100)] == [0, 1, 3, 3]
+    assert Plan(1, 1, 1, 1, 1).think_s(9) == 0
+
+
+def test_the_share_of_aborted_requests_is_kept_and_seeded():
+    plan = Plan(1, 1, 1, 1, 1, cancel_share=0.25, cancel_within_s=4)
+    after = [plan.cancel_after_s(1, f"s{i}", i % 3) for i in range(4000)]
+    assert after == [plan.cancel_after_s(1, f"s{i}", i % 3) for i in range(4000)]
+    chosen = [a for a in after if a is not None]
+    # four standard errors of a share, and of the mean of a uniform time
+    assert abs(len(chosen) / 4000 - 0.25) < 4 * (0.25 * 0.75 / 4000) ** 0.5
+    assert abs(sum(chosen) / len(chosen) - 2) < 4 * (4 / 12**0.5) / len(chosen) ** 0.5
+    assert 0 <= min(chosen) and max(chosen) < 4
+    assert after != [plan.cancel_after_s(2, f"s{i}", i % 3) for i in range(4000)]
+    never = Plan(1, 1, 1, 1, 1)
+    assert not any(never.cancel_after_s(1, f"s{i}", 0) for i in range(100))
