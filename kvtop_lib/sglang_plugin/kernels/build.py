@@ -13,9 +13,11 @@ import platform
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 SOURCES = Path(__file__).parent / "csrc"
+MAIN = "kernels.c"
 FLAGS = (
     "-O3",
     "-std=gnu11",
@@ -97,11 +99,29 @@ def library(march: str | None = None) -> Path:
     BuildError
         No compiler, an unsuitable CPU or a failing compilation.
     """
-    command = [compiler(), f"-march={target(march)}", *FLAGS]
+    flags = [f"-march={target(march)}", *FLAGS]
+    headers = [f for f in sorted(SOURCES.glob("*.[ch]")) if f.name != MAIN]
+    return compiled(flags, SOURCES / MAIN, target(march), headers)
+
+
+def compiled(flags: Sequence[str], main: Path, name: str, others: Sequence[Path] = ()) -> Path:
+    """Path of a library compiled from `main`, named after it and all it was made from.
+
+    Parameters
+    ----------
+    flags : for the compiler.
+    others : files that `main` includes.
+
+    Raises
+    ------
+    BuildError
+        No compiler or a failing compilation.
+    """
+    command = [compiler(), *flags]
     key = hashlib.sha256("\0".join([*command, _ask(command[0], "--version")]).encode())
-    for source in sorted([*SOURCES.glob("*.c"), *SOURCES.glob("*.h")]):
+    for source in sorted([main, *others]):
         key.update(source.name.encode() + source.read_bytes())
-    path = cache_dir() / f"kvtop-{target(march)}-{key.hexdigest()[:20]}.so"
+    path = cache_dir() / f"kvtop-{name}-{key.hexdigest()[:20]}.so"
     if path.exists():
         return path
     try:
@@ -109,17 +129,17 @@ def library(march: str | None = None) -> Path:
         with open(path.with_suffix(".lock"), "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # processes that start together wait for one build
             if not path.exists():
-                _compile(command, path)
+                _compile(command, main, path)
     except OSError as error:
         raise BuildError(f"the kernel cache {path.parent} cannot be used: {error}") from error
     return path
 
 
-def _compile(command: list[str], path: Path) -> None:
+def _compile(command: list[str], main: Path, path: Path) -> None:
     handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
     os.close(handle)
     try:
-        said = _ask(*command, str(SOURCES / "kernels.c"), "-o", temporary, "-lm")
+        said = _ask(*command, str(main), "-o", temporary, "-lm")
         if not os.path.getsize(temporary):
             raise BuildError(f"compiling the kernels failed: {said.strip()[-500:]}")
         os.chmod(temporary, 0o755)
