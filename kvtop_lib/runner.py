@@ -107,6 +107,7 @@ def run(notebook: Path, out: Path, given: Mapping[str, Any]) -> Path:
     checked = check(notebook, given)
     os.environ.setdefault("JUPYTER_PREFER_ENV_PATH", "1")  # this environment's kernel, no other
     os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")
+    os.environ.setdefault("KVTOP_PROGRESS", "plain")  # printed lines reach the terminal
     import papermill
     from nbclient.exceptions import DeadKernelError
     from papermill.exceptions import PapermillExecutionError

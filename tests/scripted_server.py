@@ -97,6 +97,8 @@ class ScriptedServer:
             self._over = asyncio.Event()
             app = web.Application()
             app.router.add_post("/v1/chat/completions", self._chat)
+            app.router.add_post("/v1/completions", self._chat)
+            app.router.add_get("/model_info", self._info)
             app.router.add_get("/metrics", self._metrics)
             app.router.add_post("/flush_cache", self._flush)
             runner = web.AppRunner(app, shutdown_timeout=0.2)
@@ -127,6 +129,9 @@ class ScriptedServer:
             f"sglang:e2e_request_latency_seconds_count{label} {len(self.bodies)}.0\n"
         )
         return web.Response(text=text)
+
+    async def _info(self, request: web.Request) -> web.Response:
+        return web.json_response({"model_path": "scripted"})
 
     async def _flush(self, request: web.Request) -> web.Response:
         if self.running:

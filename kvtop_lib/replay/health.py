@@ -1,8 +1,11 @@
-"""Was the client the bottleneck? Lag of its event loop."""
+"""Was the client the bottleneck? Lag of its event loop, and no collections meanwhile."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,6 +13,24 @@ import numpy as np
 from kvtop_lib.replay.request import clock
 
 PERIOD_S = 0.02
+
+
+@contextlib.contextmanager
+def no_collection() -> Iterator[None]:
+    """Keep the cyclic garbage collector away: a full pass would stop the client for long.
+
+    What exists is frozen as well, so that a pass that somebody asks for is short.
+    """
+    was_on = gc.isenabled()
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        if was_on:
+            gc.enable()
 
 
 @dataclass

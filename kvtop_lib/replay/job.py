@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kvtop_lib.replay import record, scrape
+from kvtop_lib.replay.dialect import learn
 from kvtop_lib.replay.health import LoopLag
 from kvtop_lib.replay.lanes import Traffic, lane_starts, play
 from kvtop_lib.replay.plan import Plan
@@ -51,10 +52,11 @@ class Job:
     async def run(self) -> None:
         """Replay and write; returns when all files of the point are there."""
         self._loop = asyncio.get_running_loop()
-        async with session(self.plan.timeout_s) as client:
+        async with session(self.plan.timeout_s, connections=self.c) as client:
+            dialect = await learn(client, self.url, self.model)
             before = await scrape.counters(client, self.url)
             t = self._traffic = Traffic(
-                client, f"{self.url}/v1/chat/completions", self.model, self.plan, clock()
+                client, f"{self.url}{dialect.path}", self.model, self.plan, clock()
             )
             t.on_end = self._ended
             if self.interrupted:  # before there was any traffic to stop
@@ -111,5 +113,5 @@ class Job:
             "window": {"w0_s": w0_s, "w1_s": w1_s, "drained_s": drained_s},
             "sessions": {"given": len(self.sessions), "used": self.sessions.taken},
             "counters": {"before": before, "after": after},
-            "client": lag.summary(w0_s, w1_s),
+            "client": lag.summary(w0_s, w1_s) | t.client.facts(),
         }

@@ -7,13 +7,11 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import aiohttp
-
 from kvtop_lib.replay.plan import Plan
 from kvtop_lib.replay.pool import PoolExhausted, SessionSlice
 from kvtop_lib.replay.record import Record
 from kvtop_lib.replay.reply import Raw, parse
-from kvtop_lib.replay.request import body, clock, send
+from kvtop_lib.replay.request import Client, body, clock, send
 
 FAILURE_PAUSE_S = 0.5
 """A lane waits this long after a failed request, so that a dead server does not eat the trace."""
@@ -23,7 +21,7 @@ FAILURE_PAUSE_S = 0.5
 class Traffic:
     """State shared by the lanes of one point."""
 
-    client: aiohttp.ClientSession
+    client: Client
     url: str
     model: str
     plan: Plan
@@ -97,7 +95,8 @@ async def play(traffic: Traffic, lane: int, start_after_s: float, sessions: Sess
 
 async def _request(traffic: Traffic, lane: int, session, k: int) -> Record:
     turn, plan, intended_s = session.turns[k], traffic.plan, clock()
-    data = body(traffic.model, session.request_messages(k), plan, turn.output_tokens)
+    messages, dialect = session.request_messages(k), traffic.client.dialect
+    data = body(traffic.model, messages, plan, turn.output_tokens, dialect)
     number, raw = traffic.sent, Raw()
     traffic.sent += 1
     try:

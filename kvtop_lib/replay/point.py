@@ -5,11 +5,11 @@ What is written here is raw: metrics and checks are derived from it by `kvtop_li
 
 from __future__ import annotations
 
-import asyncio
-import gc
 import threading
 from pathlib import Path
 
+from kvtop_lib.replay import loop
+from kvtop_lib.replay.health import no_collection
 from kvtop_lib.replay.job import Job
 from kvtop_lib.replay.plan import Plan
 from kvtop_lib.replay.pool import SessionSlice
@@ -90,21 +90,19 @@ def _on_thread(job: Job) -> None:
 
     def work() -> None:
         try:
-            asyncio.run(job.run())
+            loop.run(job.run())
         except BaseException as e:  # noqa: BLE001 - raised again by the caller's thread
             errors.append(e)
         finally:
             done.set()
 
-    gc.collect()
-    gc.freeze()  # a full collection over a notebook's heap would stop the client for long
-    threading.Thread(target=work, name="kvtop-replay").start()
-    while not done.is_set():
-        try:
-            done.wait()
-        except KeyboardInterrupt:
-            job.interrupt()
-    gc.unfreeze()
+    with no_collection():
+        threading.Thread(target=work, name="kvtop-replay").start()
+        while not done.is_set():
+            try:
+                done.wait()
+            except KeyboardInterrupt:
+                job.interrupt()
     if errors:
         raise errors[0]
     if job.interrupted:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
+import statistics
 import sys
+from collections import deque
 
 from rich.console import Console
 from rich.live import Live
@@ -15,48 +19,101 @@ from kvtop_lib.replay.request import clock
 
 
 class Progress:
-    """Counts ended requests; a live line in a terminal, a plain line now and then elsewhere.
+    """Counts what has arrived; shows one line that is written over, or lines now and then.
 
-    The rate shown is of the requests that ended in the last ten seconds: a sign of life, not a
-    result.
+    Parameters
+    ----------
+    label
+        Start of the line.
+    mode
+        ``live`` in a terminal, ``notebook`` (a display that is updated), ``plain`` (a line every
+        15 s, for logs), ``off``; ``auto`` takes what fits, or what ``KVTOP_PROGRESS`` says
+        (`kvtop_lib.runner` sets it to plain: its log holds printed lines only).
+
+    The rate is of the tokens that were read in the last ten seconds, TTFT is the median of the
+    last 200 requests: signs of life, not results.
     """
 
     PLAIN_EVERY_S = 15.0
     RATE_S = 10.0
 
     def __init__(self, label: str, mode: str = "auto") -> None:
-        self.label, self.failures = label, 0
-        self._ended: list[tuple[float, int]] = []
-        live = mode == "live" or (mode == "auto" and sys.stdout.isatty())
-        self._mode = "live" if live else "off" if mode == "off" else "plain"
+        self.label, self.failures, self._ended_tokens = label, 0, 0
+        self._seen: deque[tuple[float, int]] = deque()
+        self._ttft_s: deque[float] = deque(maxlen=200)
+        self._mode = _mode() if mode == "auto" else mode
 
     def ended(self, record: Record) -> None:
         """Note a request that has ended."""
         self.failures += not record.ok
-        self._ended.append((clock(), record.reply.output_tokens))
+        self._ended_tokens += record.reply.output_tokens
+        if record.reply.first_token_s is not None:
+            self._ttft_s.append(record.reply.first_token_s - record.raw.sent_s)
 
     def line(self, traffic: Traffic) -> str:
-        """Elapsed, phase, in flight, tok/s, failures, time left."""
+        """Elapsed, phase, in flight, tok/s, TTFT p50, failures, time left."""
         now, plan = clock(), traffic.plan
         since = now - traffic.start_s
-        self._ended = [(t, n) for t, n in self._ended if t >= now - self.RATE_S]
-        rate = sum(n for _, n in self._ended) / max(1.0, min(self.RATE_S, since))
+        ttft = f"{statistics.median(self._ttft_s):.3f} s" if self._ttft_s else "-"
         left = max(0.0, plan.w1_s - since)
         return (
             f"{self.label}  {since:4.0f} s  {plan.phase(since):7}  in flight {traffic.in_flight:3}"
-            f"  {rate:6.1f} tok/s  ended {len(traffic.records):4}  failed {self.failures}"
-            f"  left {left:.0f} s + drain"
+            f"  {self._rate(traffic, now):6.1f} tok/s  TTFT p50 {ttft}"
+            f"  ended {len(traffic.records):4}  failed {self.failures}  left {left:.0f} s + drain"
         )
+
+    def _rate(self, traffic: Traffic, now: float) -> float:
+        self._seen.append((now, self._ended_tokens + traffic.client.backlog.tokens))
+        while len(self._seen) > 2 and self._seen[1][0] <= now - self.RATE_S:
+            self._seen.popleft()
+        (t0, n0), (t1, n1) = (traffic.start_s, 0), self._seen[-1]
+        if len(self._seen) > 1 or t1 - t0 > self.RATE_S:
+            t0, n0 = self._seen[0]
+        return (n1 - n0) / (t1 - t0) if t1 > t0 else 0.0
 
     async def watch(self, traffic: Traffic) -> None:
         """Show the line until cancelled."""
-        if self._mode == "off":
-            return
         if self._mode == "live":
             with Live(console=Console(), transient=True, auto_refresh=False) as live:
                 while True:
                     live.update(Text(self.line(traffic)), refresh=True)
                     await asyncio.sleep(0.5)
-        while True:
+        if self._mode == "notebook":
+            with _display() as show:
+                while True:
+                    show(self.line(traffic))
+                    await asyncio.sleep(1.0)
+        while self._mode == "plain":
             await asyncio.sleep(self.PLAIN_EVERY_S)
             print(self.line(traffic), flush=True)
+
+
+def _mode() -> str:
+    if said := os.environ.get("KVTOP_PROGRESS"):
+        return said
+    if sys.stdout.isatty():
+        return "live"
+    return "notebook" if _in_notebook() else "plain"
+
+
+def _in_notebook() -> bool:
+    if "IPython" not in sys.modules:
+        return False
+    shell = sys.modules["IPython"].get_ipython()
+    return shell is not None and hasattr(shell, "kernel")
+
+
+@contextlib.contextmanager
+def _display():
+    """A display of the running cell that is written over, and emptied at the end."""
+    from IPython.display import display
+
+    handle = display({"text/plain": ""}, raw=True, display_id=True)
+
+    def show(line: str) -> None:
+        handle.update({"text/plain": line}, raw=True)
+
+    try:
+        yield show
+    finally:
+        show("")

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from kvtop_lib.replay.reader import NO_COUNT
 from kvtop_lib.replay.reply import Raw, Reply
 
 _S, _N = pa.float64(), pa.int32()
@@ -20,18 +22,21 @@ REQUESTS = pa.schema(
         ("lane", _N),
         ("session", pa.string()),
         ("turn", _N),
-        ("phase", pa.string()),  # by the time it was sent
-        ("intended_s", _S),  # when its lane was ready to send it
+        ("phase", pa.string()),  # by the time it was sent, in an open loop by the intended one
+        ("intended_s", _S),  # when the load wanted it to be sent
         ("sent_s", _S),
         ("first_byte_s", _S),
-        ("first_token_s", _S),
+        ("first_token_s", _S),  # reasoning or answer
+        ("first_answer_s", _S),
         ("last_token_s", _S),
         ("end_s", _S),
         ("prompt_tokens", _N),
         ("cached_tokens", _N),
         ("output_tokens", _N),
         ("status", pa.string()),
+        ("failure", pa.string()),  # what went wrong, finer than the status
         ("error", pa.string()),
+        ("http_status", _N),
         ("finish_reason", pa.string()),
         ("verify_steps", _N),
         ("accepted_hist", pa.list_(_N)),  # [i]: verify steps that accepted i drafts
@@ -39,10 +44,19 @@ REQUESTS = pa.schema(
         ("output_sha256", pa.string()),
         ("expected_output_tokens", _N),
         ("matches_recorded", pa.bool_()),
-        ("uncounted_chunks", _N),  # events with text but without a token count
+        ("uncounted_chunks", _N),  # events with output but without a token count
+        ("cancel_after_s", _S),  # drawn to be aborted on purpose then, null for most
+        ("reused", pa.bool_()),  # sent on a connection that had served before
+        ("resent", _N),  # times that such a connection was found closed before any byte
     ]
 )
-CHUNKS = pa.schema([("request", pa.int32()), ("recv_s", _S), ("tokens_total", _N)])
+CHUNKS = pa.schema(
+    [
+        ("request", pa.int32()),
+        ("recv_s", _S),
+        ("tokens_total", _N),  # cumulative, by the server; null where it sent no count
+    ]
+)
 
 
 @dataclass(frozen=True)
@@ -59,6 +73,7 @@ class Record:
     reply: Reply
     expected_output: str | None
     expected_output_tokens: int | None
+    cancel_after_s: float | None = None
 
     @property
     def ok(self) -> bool:
@@ -70,28 +85,34 @@ class Record:
         """The output equals the recorded one; None where that cannot be said."""
         if not self.ok or self.expected_output is None:
             return None
-        return self.reply.text == self.expected_output
+        if self.reply.text_sha256 is None:
+            return not self.expected_output
+        return self.reply.text_sha256 == _sha256(self.expected_output)
 
     def row(self) -> dict:
         """The row of ``requests.parquet``."""
         raw, reply = self.raw, self.reply
-        own = ("request", "lane", "session", "turn", "phase", "intended_s")
+        own = ("request", "lane", "session", "turn", "phase", "intended_s", "cancel_after_s")
         read = (
-            "response_id first_token_s last_token_s prompt_tokens cached_tokens output_tokens "
-            "status error finish_reason verify_steps accepted_hist proposed_drafts"
+            "response_id first_token_s first_answer_s last_token_s prompt_tokens cached_tokens "
+            "output_tokens status failure error finish_reason verify_steps accepted_hist "
+            "proposed_drafts"
         )
-        digest = hashlib.sha256(reply.text.encode()).hexdigest() if reply.texts else None
+        first_byte_s = raw.stamps[0] if raw.stamps else None
         return (
             {k: getattr(self, k) for k in own}
             | {k: getattr(reply, k) for k in read.split()}
             | {
                 "sent_s": raw.sent_s,
-                "first_byte_s": raw.stamps[0] if raw.stamps else None,
+                "first_byte_s": first_byte_s if raw.first_byte_s is None else raw.first_byte_s,
                 "end_s": raw.end_s,
-                "output_sha256": digest,
+                "output_sha256": reply.text_sha256,
                 "expected_output_tokens": self.expected_output_tokens,
                 "matches_recorded": self.matches_recorded,
                 "uncounted_chunks": reply.uncounted,
+                "http_status": raw.http_status,
+                "reused": raw.reused,
+                "resent": raw.resent,
             }
         )
 
@@ -101,9 +122,18 @@ def write(records: Sequence[Record], folder: Path) -> None:
     records = sorted(records, key=lambda r: r.request)
     rows = [r.row() for r in records]
     pq.write_table(pa.Table.from_pylist(rows, schema=REQUESTS), folder / "requests.parquet")
-    chunks = [(r.request, *chunk) for r in records for chunk in r.reply.chunks]
-    columns = list(zip(*chunks, strict=True)) or [[], [], []]
-    table = pa.table(
-        [pa.array(c, f.type) for c, f in zip(columns, CHUNKS, strict=True)], schema=CHUNKS
-    )
-    pq.write_table(table, folder / "chunks.parquet")
+    pq.write_table(_chunks(records), folder / "chunks.parquet")
+
+
+def _chunks(records: Sequence[Record]) -> pa.Table:
+    lengths = [len(r.reply.times) for r in records]
+    numbers = np.repeat(np.array([r.request for r in records], np.int32), lengths)
+    empty = [np.empty(0)]
+    times = np.concatenate([np.asarray(r.reply.times, float) for r in records] or empty)
+    totals = np.concatenate([np.asarray(r.reply.totals, np.int32) for r in records] or empty)
+    counted = pa.array(totals.astype(np.int32), mask=totals == NO_COUNT)
+    return pa.table([pa.array(numbers), pa.array(times), counted], schema=CHUNKS)
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

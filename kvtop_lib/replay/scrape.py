@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-import aiohttp
 import pyarrow as pa
 import pyarrow.parquet as pq
 from prometheus_client.parser import text_string_to_metric_families
 
-from kvtop_lib.replay.request import clock
+from kvtop_lib.replay.request import Client, clock
 
 GAUGES = {
     "sglang:num_running_reqs": "running",
@@ -55,17 +54,16 @@ def read(page: bytes) -> dict[str, float]:
     return values
 
 
-async def page(client: aiohttp.ClientSession, url: str, timeout_s: float = 5.0) -> bytes | None:
+async def page(client: Client, url: str, timeout_s: float = 5.0) -> bytes | None:
     """One page of ``/metrics``; None when the server has none or does not answer in time."""
-    limit = aiohttp.ClientTimeout(total=timeout_s)
     try:
-        async with client.get(f"{url}/metrics", timeout=limit) as r:
-            return await r.read() if r.status == 200 else None
-    except (aiohttp.ClientError, OSError, TimeoutError):
+        status, text = await client.get(f"{url}/metrics", timeout_s)
+    except OSError:
         return None
+    return text if status == 200 else None
 
 
-async def counters(client: aiohttp.ClientSession, url: str, settle_s: float = 5.0) -> dict:
+async def counters(client: Client, url: str, settle_s: float = 5.0) -> dict:
     """Counters of a quiet server: read until two pages agree (requests are booked at their end)."""
     deadline, before = clock() + settle_s, None
     while (text := await page(client, url, timeout_s=30.0)) is not None:
@@ -80,7 +78,7 @@ async def counters(client: aiohttp.ClientSession, url: str, settle_s: float = 5.
 class Scraper:
     """Pages of ``/metrics``, kept as bytes while traffic runs and read afterwards."""
 
-    def __init__(self, client: aiohttp.ClientSession, url: str, period_s: float) -> None:
+    def __init__(self, client: Client, url: str, period_s: float) -> None:
         self._client, self._url, self._period_s = client, url, period_s
         self._pages: list[tuple[float, bytes]] = []
 

@@ -1,54 +1,29 @@
-"""Server-sent events out of stamped buffers, wherever the network cut them.
+"""Server-sent events out of bytes, wherever the network cut them.
 
-Buffers are kept as they came, each with the time at which it was read; lines are found only
-after the request has ended. An event carries the time of the buffer that completed its line,
-so a cut inside a line or inside a UTF-8 character changes no text and no order.
+Bytes are fed as they were read; a line belongs to the read that brought its line end, so a cut
+inside a line or inside a UTF-8 character changes no text and no order.
 """
 
 from __future__ import annotations
 
-import re
-from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import accumulate
 
-_LINE = re.compile(rb"([^\r\n]*)(\r\n|\n|\r)")
+class Lines:
+    """Payloads of ``data:`` lines (the OpenAI streams never spread an event over several).
 
-
-@dataclass(frozen=True)
-class Event:
-    """One ``data:`` line (the OpenAI streams never spread an event over several lines)."""
-
-    recv_s: float
-    data: bytes
-
-
-def events(stamps: Sequence[float], buffers: Sequence[bytes]) -> Iterator[Event]:
-    """Events in order of arrival.
-
-    Parameters
-    ----------
-    stamps
-        Times at which the buffers were read, in seconds, not decreasing.
-    buffers
-        Bytes as read; the cuts between them mean nothing.
-
-    Notes
-    -----
-    A last line without its line end is not an event: the stream was cut inside it.
-    Comments (``: keep-alive``) and other fields (``event:``, ``id:``) are skipped.
+    Comments (``: keep-alive``) and other fields (``event:``, ``id:``) are skipped. ``rest`` is
+    what follows the last line end: in a cut stream the line that was being sent.
     """
-    ends = list(accumulate(len(b) for b in buffers))
-    for match in _LINE.finditer(b"".join(buffers)):
-        line = match.group(1)
-        if line.startswith(b"data:"):
-            # the line is complete with the first byte of its line end
-            arrived = stamps[bisect_right(ends, match.end(1))]
-            yield Event(arrived, line[5:].removeprefix(b" "))
 
+    __slots__ = ("rest",)
 
-def rest(buffers: Sequence[bytes]) -> bytes:
-    """Bytes after the last complete line: what a cut stream left behind."""
-    joined = b"".join(buffers)
-    return joined[max(joined.rfind(b"\n"), joined.rfind(b"\r")) + 1 :]
+    def __init__(self) -> None:
+        self.rest = b""
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Payloads of the data lines that these bytes complete."""
+        if not self.rest and data[:6] == b"data: " and data.find(b"\n") == len(data) - 2:
+            if data[-1:] == b"\n" and b"\r" not in data:  # what servers do: one event, one read
+                return [data[6:-2]]
+        # a carriage return alone ends a line too; an empty line says nothing
+        *lines, self.rest = (self.rest + data).replace(b"\r", b"\n").split(b"\n")
+        return [line[5:].removeprefix(b" ") for line in lines if line[:5] == b"data:"]

@@ -71,6 +71,7 @@ async def main() -> None:
     app.router.add_post("/v1/chat/completions", chat)
     app.router.add_get("/health", health)
     app.router.add_get("/server_info", info)
+    app.router.add_get("/model_info", server._info)
     app.router.add_get("/metrics", server._metrics)
     app.router.add_post("/flush_cache", server._flush)
     runner = web.AppRunner(app)
