@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from kvtop_lib.paths import embedded_dir
 from kvtop_lib.terms import KvtopError
 from kvtop_lib.trace.model import Trace
-from kvtop_lib.trace.sessions_jsonl import read_sessions
+from kvtop_lib.trace.fit import cut_to_context, scaled
+from kvtop_lib.trace.readers.formats import read_trace
 
 BUILTIN = {"builtin:agent": "trace.jsonl", "builtin:agent-tiny": "tiny.jsonl"}
 """Name -> file in the package's ``embedded/agent``."""
@@ -29,6 +31,40 @@ def trace_path(name: str | Path) -> Path:
     return embedded_dir() / "agent" / BUILTIN[str(name)]
 
 
-def load_trace(name: str | Path) -> Trace:
-    """Read a built-in trace or a session JSONL file; errors as in ``read_sessions``."""
-    return read_sessions(trace_path(name))
+def load_trace(
+    name: str | Path,
+    *,
+    max_context: int | None = None,
+    scale_tokens: float | None = None,
+    skip_bad: bool = False,
+    tokenizer: Any = None,
+) -> Trace:
+    """Read a trace: a built-in one, or a file or folder of any format (docs/traces.md).
+
+    Parameters
+    ----------
+    name
+        ``builtin:...`` or a path.
+    max_context
+        Keep the leading turns of each session whose prompt and answer fit into so many tokens.
+    scale_tokens
+        Shrink blocks, messages and answers to this share of their length, before the cut.
+    skip_bad
+        Count bad lines instead of stopping at the first.
+    tokenizer
+        The served model's (see ``Trace.with_text``): counts tokens of recorded text, and makes
+        text where the trace tells none.
+
+    Raises
+    ------
+    KvtopError
+        The file is missing, of no known format, or holds no session; a line is bad; nothing fits.
+    """
+    trace = read_trace(trace_path(name), skip_bad)
+    if not trace.sessions:
+        raise KvtopError(f"The trace {name} holds no sessions; give one with at least one.")
+    if scale_tokens is not None:
+        trace = scaled(trace, scale_tokens)
+    if tokenizer is not None:
+        trace = trace.with_text(tokenizer)
+    return trace if max_context is None else cut_to_context(trace, max_context)

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kvtop_lib.terms import KvtopError
+from kvtop_lib.trace.blocks import Blocks
 from kvtop_lib.trace.model import FORMAT, VERSION, Session, Trace, Turn
+from kvtop_lib.trace.readers.fields import Bad, count, fit_blocks, get, ids, record, seconds
+from kvtop_lib.trace.readers.rows import Rows, read_rows
 
 FINISH_REASONS = ("stop", "length")
+KNOWN_REASONS = (*FINISH_REASONS, "unknown")
 
 
-class _Bad(ValueError):
-    """What is wrong in a line; the reader adds file and line number."""
+def is_sessions(row: dict[str, Any]) -> bool:
+    """Whether a record is the header or a session of this form."""
+    return row.get("format") == FORMAT or row.keys() >= {"id", "task", "turns"}
 
 
 def read_sessions(path: str | Path) -> Trace:
-    """Read a session JSONL file.
+    """Read a session JSONL file, which may hold no session yet.
 
     Raises
     ------
@@ -27,23 +30,22 @@ def read_sessions(path: str | Path) -> Trace:
         The file is missing, not in this format, or a line is wrong; the sentence names file,
         line and fault.
     """
-    path = Path(path)
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except FileNotFoundError:
-        raise KvtopError(f"There is no trace file {path}; check the path.") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise KvtopError(f"The trace file {path} cannot be read as UTF-8 text: {error}.") from None
-    numbered = [(i, line) for i, line in enumerate(lines, 1) if line.strip()]
-    if not numbered:
-        raise KvtopError(f"The trace file {path} is empty; record it again.")
-    name, recorded_with = _at(path, numbered[0], _header)
+    return sessions_of(read_rows(Path(path), is_sessions))
+
+
+def sessions_of(rows: Rows) -> Trace:
+    """The trace of the records of a session JSONL file; errors as in `read_sessions`."""
+    first, skips = rows.records[:1], rows.skip_bad
+    head = Rows(rows.path, rows.sha256, first)  # without its header a file is never read
+    version, name, recorded_with = next(header for _, header in head.each(_header))
     sessions: dict[str, Session] = {}
-    for item in numbered[1:]:
-        session = _at(path, item, _session)
+    rest = Rows(rows.path, rows.sha256, rows.records[1:], skips)
+    for line, session in rest.each(lambda row: _session(row, version)):
         if session.id in sessions:
-            raise KvtopError(f"{path}, line {item[0]}: the session id {session.id!r} occurs twice.")
-        sessions[session.id] = session
+            rest.fault(line, f"the session id {session.id!r} occurs twice")
+        else:
+            sessions[session.id] = session
+    rows.bad = rest.bad
     return Trace(name, recorded_with, tuple(sessions.values()))
 
 
@@ -56,82 +58,64 @@ def write_sessions(trace: Trace, path: str | Path) -> None:
     os.replace(partial, path)
 
 
-def _at(path: Path, item: tuple[int, str], build: Callable[[Any], Any]) -> Any:
-    number, line = item
-    try:
-        return build(json.loads(line))
-    except json.JSONDecodeError as error:
-        fault = f"this is not JSON ({error.msg} at column {error.colno})"
-    except _Bad as error:
-        fault = str(error)
-    raise KvtopError(f"{path}, line {number}: {fault}.")
-
-
-def _header(row: Any) -> tuple[str, dict[str, Any]]:
+def _header(row: Any) -> tuple[int, str, dict[str, Any]]:
     if not isinstance(row, dict) or row.get("format") != FORMAT:
-        raise _Bad(f'the first line must be a header with "format": "{FORMAT}"')
-    if row.get("version") != VERSION:
-        raise _Bad(f"version {row.get('version')!r} is not known, this reader knows {VERSION}")
-    return _get(row, "name", str), _get(row, "recorded_with", dict)
+        raise Bad(f'the first line must be a header with "format": "{FORMAT}"')
+    version = row.get("version")
+    if isinstance(version, bool) or version not in range(1, VERSION + 1):
+        raise Bad(f"version {version!r:.40} is not known, this reader knows 1 to {VERSION}")
+    recorded_with = get(row, "recorded_with", dict)
+    get({"recorded_with": json.dumps(recorded_with, ensure_ascii=False)}, "recorded_with", str)
+    return int(version), get(row, "name", str), recorded_with
 
 
-def _session(row: Any) -> Session:
-    if not isinstance(row, dict):
-        raise _Bad("a session must be a JSON object")
-    turns = _get(row, "turns", list)
+def _session(row: Any, version: int) -> Session:
+    record(row, "a session")
+    turns = get(row, "turns", list)
     if not turns:
-        raise _Bad("the session has no turns")
+        raise Bad("the session has no turns")
     built = []
     for k, turn in enumerate(turns):
         try:
-            built.append(_turn(turn))
-        except _Bad as error:
-            raise _Bad(f"turn {k}: {error}") from None
-    withdrawn = _count(row, "withdrawn", low=0) if "withdrawn" in row else 0
-    return Session(_get(row, "id", str), _get(row, "task", str), tuple(built), withdrawn)
+            built.append(_turn(turn, version))
+        except Bad as error:
+            raise Bad(f"turn {k}: {error}") from None
+    withdrawn = count(row, "withdrawn", low=0) if "withdrawn" in row else 0
+    return Session(get(row, "id", str), get(row, "task", str), tuple(built), withdrawn)
 
 
-def _turn(row: Any) -> Turn:
-    if not isinstance(row, dict):
-        raise _Bad("a turn must be a JSON object")
-    messages = _get(row, "messages", list)
-    if not messages:
-        raise _Bad("it has no messages")
+def _turn(row: Any, version: int) -> Turn:
+    record(row, "a turn")
+    messages, blocks = get(row, "messages", list), None
+    if version > 1 and row.get("blocks") is not None:
+        blocks = _blocks(get(row, "blocks", dict), count(row, "prompt_tokens"))
+    if not messages and blocks is None:
+        raise Bad("it has no messages")
     for message in messages:
         if not isinstance(message, dict) or set(message) != {"role", "content"}:
-            raise _Bad('a message must have exactly the keys "role" and "content"')
-        _get(message, "role", str), _get(message, "content", str)
-    finish_reason = _get(row, "finish_reason", str)
-    if finish_reason not in FINISH_REASONS:
-        raise _Bad(f'"finish_reason" is {finish_reason!r}, not one of {", ".join(FINISH_REASONS)}')
+            raise Bad('a message must have exactly the keys "role" and "content"')
+        get(message, "role", str), get(message, "content", str)
+    reasons = FINISH_REASONS if version == 1 else KNOWN_REASONS
+    finish_reason = get(row, "finish_reason", str)
+    if finish_reason not in reasons:
+        raise Bad(f'"finish_reason" is {finish_reason!r}, not one of {", ".join(reasons)}')
+    untold = version > 1 and row.get("output", "") is None
+    timed = version > 1 and row.get("at_s") is not None
     return Turn(
         messages=tuple(messages),
-        output=_get(row, "output", str),
-        output_tokens=_count(row, "output_tokens"),
+        output=None if untold else get(row, "output", str),
+        output_tokens=count(row, "output_tokens"),
         finish_reason=finish_reason,
-        prompt_tokens=_count(row, "prompt_tokens"),
-        think_s=_seconds(row, "think_s"),
-        looped=_get(row, "looped", bool),
+        prompt_tokens=count(row, "prompt_tokens"),
+        think_s=seconds(row, "think_s"),
+        looped=get(row, "looped", bool),
+        blocks=blocks,
+        at_s=seconds(row, "at_s") if timed else None,
+        whole=version > 1 and get({"whole": row.get("whole", False)}, "whole", bool),
     )
 
 
-def _get(row: dict[str, Any], key: str, kind: type) -> Any:
-    if key not in row:
-        raise _Bad(f'"{key}" is missing')
-    if not isinstance(row[key], kind):
-        raise _Bad(f'"{key}" must be of type {kind.__name__}, not {type(row[key]).__name__}')
-    return row[key]
-
-
-def _count(row: dict[str, Any], key: str, low: int = 1) -> int:
-    value = _get(row, key, int)
-    if isinstance(value, bool) or value < low:
-        raise _Bad(f'"{key}" must be a whole number of at least {low}, not {value!r}')
-    return value
-
-
-def _seconds(row: dict[str, Any], key: str) -> float:
-    value = row.get(key, 0.0)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9:
-        raise _Bad(f'"{key}" must be a number of seconds of at least 0, not {value!r}')
-    return float(value)
+def _blocks(row: dict[str, Any], prompt_tokens: int) -> Blocks:
+    size = count(row, "size")
+    found = fit_blocks(ids(row, "ids"), size, prompt_tokens, "the prompt's tokens")
+    return Blocks(found, size, get(row, "scope", str))

@@ -123,7 +123,7 @@ def test_a_bad_line_is_named_with_its_file_number_and_fault(tmp_path, line, faul
         ([], "is empty"),
         ([SESSION], "line 1: the first line must be a header"),
         (["{}"], "line 1: the first line must be a header"),
-        ([HEADER.replace(":1,", ":2,")], "line 1: version 2 is not known"),
+        ([HEADER.replace(":1,", ":3,")], "line 1: version 3 is not known"),
         ([HEADER.replace('"hand"', "5")], 'line 1: "name" must be of type str'),
         ([HEADER, SESSION, SESSION], "line 3: the session id 's1' occurs twice"),
     ],
