@@ -72,6 +72,39 @@ def note(
     print(render_note(folder, out or folder / "note.html"))
 
 
+@app.command("top")
+def top_(
+    url: Annotated[str, typer.Argument(help="Server.")] = "http://127.0.0.1:30000",
+    once: Annotated[bool, typer.Option("--once", help="One look, then end.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON, one object per look.")] = False,
+    every: Annotated[float, typer.Option(help="Seconds between two looks.")] = 1.0,
+    iterations: Annotated[
+        Path | None, typer.Option(help="The server's iterations.jsonl; default: looked up.")
+    ] = None,
+) -> None:
+    """Watch a running SGLang or vLLM server: requests, speed, drafting, KV, memory."""
+    from kvtop_lib.top.command import top
+
+    top(url, once=once, as_json=as_json, every_s=every, iterations=iterations)
+
+
+@app.command("audit")
+def audit_(
+    file: Annotated[Path, typer.Argument(help="CSV of a published table.")],
+    claim: Annotated[
+        list[str] | None, typer.Option(help="ARM:cap=N or ARM:batch=N; may be repeated.")
+    ] = None,
+    speed: Annotated[
+        str, typer.Option(help="Per-request speed: decode (after the first token) or e2e.")
+    ] = "decode",
+    as_json: Annotated[bool, typer.Option("--json", help="The findings as JSON.")] = False,
+) -> None:
+    """Check a published throughput table: implied active requests, and what they do not support."""
+    from kvtop_lib.audit import audit, report
+
+    print(report(audit(file, claim or [], speed), as_json=as_json))
+
+
 @app.command()
 def lossless(
     profile: Annotated[str, typer.Argument(help="A file of params/profiles.")],

@@ -19,8 +19,8 @@ FLOORS = [
     {"replay"},
     {"metrics", "stats"},
     {"acceptance", "iterations"},
-    {"figures", "tables"},
-    {"probe", "block", "keys", "graph", "note"},
+    {"figures", "tables", "audit"},
+    {"probe", "block", "keys", "graph", "note", "top"},
     {"step", "cli", "bench"},
 ]
 LEVEL = {part: i for i, floor in enumerate(FLOORS) for part in floor}
