@@ -7,6 +7,8 @@ import urllib.request
 
 from kvtop_lib.terms import KvtopError
 
+_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # never by a proxy
+
 
 def flush(url: str, timeout_s: float = 30.0) -> None:
     """Empty the server's prefix cache and, with n-gram drafts, its memory of past outputs.
@@ -21,7 +23,7 @@ def flush(url: str, timeout_s: float = 30.0) -> None:
     """
     request = urllib.request.Request(f"{url}/flush_cache?timeout={timeout_s:g}", method="POST")
     try:
-        with urllib.request.urlopen(request, timeout=timeout_s + 10):
+        with _DIRECT.open(request, timeout=timeout_s + 10):
             return
     except urllib.error.HTTPError as e:
         text = e.read().decode("utf-8", "replace").strip()
