@@ -15,6 +15,7 @@ from kvtop_lib.terms import KvtopError
 HOST = "127.0.0.1"
 SERVED_NAME = "kvtop"  # the `model` field of requests, the same for every model
 MODULE = "sglang.launch_server"
+RECORD = "KVTOP_RECORD"  # read by the plug-in: file for the stream of iterations
 
 _ALL: ServerArgs = {
     "served-model-name": SERVED_NAME,
@@ -103,9 +104,11 @@ def server_args(model: Model, arm: Arm, port: int) -> ServerArgs:
     return {name: value for name, value in merged.items() if value is not False}
 
 
-def server_env(model: Model, arm: Arm) -> dict[str, str]:
+def server_env(model: Model, arm: Arm, record: Path | None = None) -> dict[str, str]:
     """Variables of the server: ours, then the model's, then the arm's."""
     env = {"KVTOP_SGLANG": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    if record is not None and arm.record_iterations:
+        env[RECORD] = str(record.absolute())
     tools = str(Path(sys.executable).parent)  # SGLang compiles its n-gram index with this `ninja`
     env["PATH"] = os.pathsep.join([tools, os.environ.get("PATH", os.defpath)])
     if model.device == "cpu":
@@ -122,8 +125,10 @@ def server_env(model: Model, arm: Arm) -> dict[str, str]:
     return {**env, **model.env, **arm.env}
 
 
-def server_command(model: Model, arm: Arm, port: int) -> Command:
+def server_command(model: Model, arm: Arm, port: int, record: Path | None = None) -> Command:
     """Command line and environment of `arm` on `model`, listening on loopback at `port`.
+
+    ``record`` is the file for the iterations of an arm that has them recorded.
 
     Raises
     ------
@@ -134,4 +139,4 @@ def server_command(model: Model, arm: Arm, port: int) -> Command:
     argv = [sys.executable, "-m", MODULE]
     for name, value in args.items():
         argv += [f"--{name}"] if value is True else [f"--{name}", str(value)]
-    return Command(args=args, argv=tuple(argv), env=server_env(model, arm))
+    return Command(args=args, argv=tuple(argv), env=server_env(model, arm, record))

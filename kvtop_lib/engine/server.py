@@ -14,7 +14,7 @@ import psutil
 
 from kvtop_lib.engine import log, supervise
 from kvtop_lib.engine.client import call, free_port
-from kvtop_lib.engine.command import HOST, SERVED_NAME, Command, server_command
+from kvtop_lib.engine.command import HOST, RECORD, SERVED_NAME, Command, server_command
 from kvtop_lib.params import Arm, Model
 from kvtop_lib.params.base import ServerArgs
 from kvtop_lib.terms import KvtopError
@@ -66,7 +66,7 @@ class Server:
 
         Parameters
         ----------
-        folder : receives ``server.log``.
+        folder : receives ``server.log``, and ``iterations.jsonl`` when the arm records them.
         timeout_s : longest wait, seconds.
 
         Raises
@@ -78,7 +78,9 @@ class Server:
             mend = "run `make model`" if model.builder else "correct `checkpoint` in its file"
             raise KvtopError(f"model {model.id!r} has no checkpoint at {model.path}; {mend}")
         port = free_port(HOST)
-        server = cls(server_command(model, arm, port), port, Path(folder))
+        folder = Path(folder)
+        command = server_command(model, arm, port, folder / "iterations.jsonl")
+        server = cls(command, port, folder)
         try:
             server.wait_ready(timeout_s)
         except BaseException:
@@ -113,6 +115,12 @@ class Server:
     def requested_args(self) -> ServerArgs:
         """Flags as asked for; what the server made of them is in `resolved`."""
         return self.command.args
+
+    @property
+    def iterations_file(self) -> Path | None:
+        """Stream of the scheduler's iterations; None when the arm has none recorded."""
+        file = self.command.env.get(RECORD)
+        return Path(file) if file else None
 
     @property
     def pid(self) -> int:

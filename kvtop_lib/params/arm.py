@@ -40,6 +40,7 @@ class Arm(ParamsFile):
     layout: Literal["single"] = "single"
     server_args: ServerArgs = {}
     env: dict[str, str] = {}
+    record_iterations: bool = True  # one record per scheduler iteration, by the plug-in
 
     @model_validator(mode="after")
     def _draft_decides(self) -> Self:

@@ -10,6 +10,7 @@ import os
 import sys
 
 ENABLE = "KVTOP_SGLANG"
+RECORD = "KVTOP_RECORD"  # file for the scheduler's iterations, on a CPU as on a GPU
 PLATFORM_HOOKS = ("hooks_platform",)  # every process: server arguments are resolved in the first
 MODEL_HOOKS = (
     "hooks_linear",
@@ -28,6 +29,8 @@ def register() -> None:
     """
     if os.environ.get(ENABLE) != "1":
         return
+    if os.environ.get(RECORD) and runs_models():
+        importlib.import_module(f"{__package__}.hooks_recorder").register()
     if serves_on_cpu():
         for name in PLATFORM_HOOKS + (MODEL_HOOKS if runs_models() else ()):
             importlib.import_module(f"{__package__}.{name}").register()

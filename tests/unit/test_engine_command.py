@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from kvtop_lib.engine.command import draft_args, server_args, server_command
+from kvtop_lib.engine.command import RECORD, draft_args, server_args, server_command
 from kvtop_lib.params import Arm, Draft, Model, Mtp
+from kvtop_lib.sglang_plugin import plugin
 from kvtop_lib.terms import KvtopError
 
 MTP = Mtp(algorithm="EAGLE", draft="/d", token_map="map.pt")
@@ -65,6 +66,15 @@ def test_the_arm_wins_over_the_model_and_false_takes_a_flag_out():
     assert command.argv[at + 1] == "4321"
     assert command.argv[command.argv.index("--host") + 1] == "127.0.0.1"
     assert command.argv[command.argv.index("--enable-metrics") + 1].startswith("--")  # a bare flag
+
+
+def test_an_arm_decides_whether_its_iterations_are_recorded(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    on = server_command(model(), arm(), 1, Path("b1/iterations.jsonl"))
+    assert on.env[RECORD] == str(tmp_path / "b1" / "iterations.jsonl")  # whatever the server's cwd
+    off = server_command(model(), arm(record_iterations=False), 1, Path("iterations.jsonl"))
+    assert RECORD not in off.env and RECORD not in server_command(model(), arm(), 1).env
+    assert plugin.RECORD == RECORD
 
 
 def test_the_cpu_stand_in_is_on_the_path_of_cpu_models_only(monkeypatch):

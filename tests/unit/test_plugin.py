@@ -52,6 +52,30 @@ def test_cpu_part_stays_out_when_a_gpu_serves(imported, monkeypatch):
     assert imported == []
 
 
+@pytest.mark.parametrize("cpu", [True, False])
+def test_iterations_are_recorded_where_batches_run_on_whatever_device(imported, monkeypatch, cpu):
+    monkeypatch.setattr(plugin, "serves_on_cpu", lambda: cpu)
+    monkeypatch.setattr(plugin, "runs_models", lambda: True)
+    monkeypatch.delenv(plugin.RECORD, raising=False)
+    plugin.register()
+    assert "hooks_recorder" not in imported
+    monkeypatch.setenv(plugin.RECORD, "file")
+    plugin.register()
+    assert "hooks_recorder" in imported
+    monkeypatch.setattr(plugin, "runs_models", lambda: False)
+    imported.clear()
+    plugin.register()
+    assert "hooks_recorder" not in imported
+
+
+@pytest.mark.parametrize("models", [True, False])
+def test_model_code_is_hooked_where_models_run(imported, monkeypatch, models):
+    monkeypatch.setattr(plugin, "serves_on_cpu", lambda: True)
+    monkeypatch.setattr(plugin, "runs_models", lambda: models)
+    plugin.register()
+    assert "hooks_platform" in imported and ("hooks_llama" in imported) == models
+
+
 @pytest.mark.parametrize("models", [True, False])
 def test_model_code_is_hooked_where_models_run(imported, monkeypatch, models):
     monkeypatch.setattr(plugin, "serves_on_cpu", lambda: True)
