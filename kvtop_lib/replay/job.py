@@ -1,4 +1,4 @@
-"""The traffic of one point inside an event loop: drive the lanes, drain, write what was seen."""
+"""The traffic of one point inside an event loop: drive the load, drain, write what was seen."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kvtop_lib.params.shape import Load, OpenLoad
 from kvtop_lib.replay import record, scrape
 from kvtop_lib.replay.dialect import learn
 from kvtop_lib.replay.health import LoopLag
 from kvtop_lib.replay.lanes import Traffic, lane_starts, play
+from kvtop_lib.replay.openloop import arrive
 from kvtop_lib.replay.plan import Plan
 from kvtop_lib.replay.pool import SessionSlice
 from kvtop_lib.replay.progress import Progress
@@ -23,6 +25,9 @@ from kvtop_lib.terms import SCHEMA
 GIVE_UP_AFTER = 10
 """A point ends as ``failed`` when this many requests (or 2 c) have ended and none was ok."""
 
+OPEN_STREAMS = 512
+"""Streams at once that the open-file limit is raised for in an open loop."""
+
 
 @dataclass
 class Job:
@@ -31,7 +36,7 @@ class Job:
     url: str
     model: str
     sessions: SessionSlice
-    c: int
+    load: Load
     plan: Plan
     seed: int
     out_dir: Path
@@ -41,6 +46,12 @@ class Job:
     interrupted: bool = field(default=False, init=False)
     _traffic: Traffic | None = field(default=None, init=False)
     _loop: asyncio.AbstractEventLoop | None = field(default=None, init=False)
+
+    @property
+    def _connections(self) -> int:
+        """Streams that may be open at once; of an open load a guess, it may need more."""
+        lanes = isinstance(self.load, int)
+        return self.load if lanes else min(len(self.sessions), OPEN_STREAMS)
 
     def interrupt(self) -> None:
         """Stop sending, cancel what is in flight, write what was recorded; from any thread."""
@@ -52,12 +63,13 @@ class Job:
     async def run(self) -> None:
         """Replay and write; returns when all files of the point are there."""
         self._loop = asyncio.get_running_loop()
-        async with session(self.plan.timeout_s, connections=self.c) as client:
+        async with session(self.plan.timeout_s, self._connections) as client:
             dialect = await learn(client, self.url, self.model)
             before = await scrape.counters(client, self.url)
             t = self._traffic = Traffic(
-                client, f"{self.url}{dialect.path}", self.model, self.plan, clock()
-            )
+                client, f"{self.url}{dialect.path}", self.model, self.plan, clock(),
+                self.seed, isinstance(self.load, OpenLoad),
+            )  # fmt: skip
             t.on_end = self._ended
             if self.interrupted:  # before there was any traffic to stop
                 t.halt("aborted", "interrupted")
@@ -77,10 +89,12 @@ class Job:
         write_json(self.out_dir / "recording.json", self._facts(t, lag, drained_s, before, after))
 
     async def _drive(self, t: Traffic) -> None:
-        lanes = [
-            asyncio.create_task(play(t, i, after_s, self.sessions))
-            for i, after_s in enumerate(lane_starts(self.c, self.plan, self.seed))
-        ]
+        if isinstance(self.load, OpenLoad):
+            parts = [arrive(t, self.sessions)]
+        else:
+            starts = lane_starts(self.load, self.plan, self.seed)
+            parts = [play(t, i, after_s, self.sessions) for i, after_s in enumerate(starts)]
+        lanes = [asyncio.create_task(part) for part in parts]
         await t.rest(self.plan.w1_s)
         # drain: nothing new is sent; what is in flight may end, for a limited time
         patience_s = self.plan.drain_s if t.outcome == "complete" else 0.0
@@ -94,9 +108,22 @@ class Job:
     def _ended(self, ended: record.Record) -> None:
         self.progress.ended(ended)
         t = self._traffic
-        if not ended.ok and len(t.records) >= max(GIVE_UP_AFTER, 2 * self.c):
-            if not any(r.ok for r in t.records):
+        lanes = 0 if t.open else self.load
+        if not ended.ok and len(t.records) >= max(GIVE_UP_AFTER, 2 * lanes):
+            judged = [r for r in t.records if r.cancel_after_s is None]
+            if len(judged) >= GIVE_UP_AFTER and not any(r.ok for r in judged):
                 t.halt("failed", f"no request succeeded; the last error: {ended.reply.error}")
+
+    def _shape(self) -> dict:
+        """What the load was, for the records: loop, times, start mode, think times, lengths."""
+        p = self.plan
+        common = {k: getattr(p, k) for k in ("think_factor", "think_cap_s", "output")}
+        common |= {"cancel_share": p.cancel_share}
+        if isinstance(self.load, OpenLoad):
+            fields = self.load.model_dump(mode="json", exclude_none=True)
+            return {"loop": "open", **fields, "starts": len(self.sessions), **common}
+        lanes = {"lanes": self.load, "start": p.start, "stagger_s": p.stagger_s}
+        return {"loop": "closed", **lanes, **common}
 
     def _facts(self, t: Traffic, lag: LoopLag, drained_s: float, before: dict, after: dict) -> dict:
         offset_s = time.time() - clock()
@@ -108,6 +135,7 @@ class Job:
             "started_utc": started.isoformat(timespec="seconds"),
             "outcome": t.outcome,
             "reason": t.reason,
+            "shape": self._shape(),
             "plan": self.plan.as_dict(),
             "clock": {"start_s": t.start_s, "wall_offset_s": offset_s},
             "window": {"w0_s": w0_s, "w1_s": w1_s, "drained_s": drained_s},

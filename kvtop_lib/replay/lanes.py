@@ -1,4 +1,9 @@
-"""Closed loop: c lanes, each plays sessions turn by turn on their recorded history."""
+"""Traffic of a point, and its closed loop: c lanes play sessions turn by turn, on recorded history.
+
+A request has an intended time, whatever the client is busy with: in a lane the end of the answer
+before it (or the lane's start) plus the think time, in an open loop (`kvtop_lib.replay.openloop`)
+the arrival, and for later turns again the answer before plus the think time.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +31,8 @@ class Traffic:
     model: str
     plan: Plan
     start_s: float  # start of the point on the run's clock
+    seed: int = 0
+    open: bool = False  # an open loop: what is due is sent, also late
     on_end: Callable[[Record], None] = lambda record: None
     records: list[Record] = field(default_factory=list)
     sent: int = 0
@@ -34,9 +41,22 @@ class Traffic:
     reason: str = ""
 
     @property
+    def end_s(self) -> float:
+        """End of sending on the run's clock."""
+        return self.start_s + self.plan.w1_s
+
+    @property
     def sending(self) -> bool:
         """New requests may still be sent."""
-        return not self.stop.is_set() and clock() < self.start_s + self.plan.w1_s
+        return not self.stop.is_set() and clock() < self.end_s
+
+    def wants(self, due_s: float) -> bool:
+        """Whether a request that is due then is sent.
+
+        An open loop sends all that was due before the end, also when the client is late: what a
+        slow client leaves out would be the slow requests.
+        """
+        return not self.stop.is_set() and (due_s if self.open else clock()) < self.end_s
 
     @property
     def in_flight(self) -> int:
@@ -51,11 +71,16 @@ class Traffic:
 
     async def rest(self, seconds: float) -> None:
         """Sleep, but not past the end of sending."""
-        left = self.start_s + self.plan.w1_s - clock()
+        left = self.end_s - clock()
         try:
             await asyncio.wait_for(self.stop.wait(), max(0.0, min(seconds, left)))
         except TimeoutError:
             pass
+
+    async def until(self, due_s: float) -> None:
+        """Sleep until a time on the run's clock, as `rest`."""
+        if due_s > clock():
+            await self.rest(due_s - clock())
 
 
 def lane_starts(c: int, plan: Plan, seed: int) -> list[float]:
@@ -69,50 +94,102 @@ def lane_starts(c: int, plan: Plan, seed: int) -> list[float]:
     return [spread * (i + rng.random()) / c for i in range(c)]
 
 
-async def play(traffic: Traffic, lane: int, start_after_s: float, sessions: SessionSlice) -> None:
-    """Run one lane until sending ends.
+def first_turn(plan: Plan, seed: int, lane: int, turns: int) -> int:
+    """Turn at which a lane enters its first session.
 
-    A session whose turn failed is given up and the lane takes the next one after a pause: with
-    recorded history the text of the next turn would be right, but the server's prefix cache
-    would not be.
+    A random one makes lanes start as if they had been playing for long, so that short and long
+    histories are there from the beginning; its first request is cold, as no turn before it has
+    left anything in the prefix cache.
     """
-    await traffic.rest(start_after_s)
+    if plan.start == "first_turn":
+        return 0
+    return random.Random(f"kvtop-turn-{seed}-{lane}").randrange(turns)
+
+
+async def play(traffic: Traffic, lane: int, start_after_s: float, sessions: SessionSlice) -> None:
+    """Run one lane until sending ends."""
+    due_s, fresh = traffic.start_s + start_after_s, True
+    await traffic.until(due_s)
     while traffic.sending:
         try:
             session = sessions.take()
         except PoolExhausted as e:
             return traffic.halt("exhausted", str(e))
-        for k, turn in enumerate(session.turns):
-            if k and traffic.plan.think_factor:
-                await traffic.rest(turn.think_s * traffic.plan.think_factor)
-            if not traffic.sending:
-                return None
-            if not (await _request(traffic, lane, session, k)).ok:
-                await traffic.rest(FAILURE_PAUSE_S)
-                break
+        n = len(session.turns)
+        first = first_turn(traffic.plan, traffic.seed, lane, n) if fresh else 0
+        due_s, fresh = await play_session(traffic, lane, session, due_s, first), False
+        await traffic.until(due_s)
     return None
 
 
-async def _request(traffic: Traffic, lane: int, session, k: int) -> Record:
-    turn, plan, intended_s = session.turns[k], traffic.plan, clock()
+async def play_session(
+    traffic: Traffic, lane: int, session, due_s: float, first: int = 0, data: bytes | None = None
+) -> float:
+    """Play a session from turn ``first``, due at ``due_s``, until it or sending ends.
+
+    A session whose turn failed is given up, and so is one whose turn was aborted on purpose:
+    with recorded history the text of the next turn would be right, but the server's prefix
+    cache would not be.
+
+    Parameters
+    ----------
+    data
+        Body of the first request when it has been prepared.
+
+    Returns
+    -------
+    float
+        When its lane is free for the next session, after a pause if a turn failed.
+    """
+    for k in range(first, len(session.turns)):
+        if k > first:
+            due_s += traffic.plan.think_s(session.turns[k].think_s)
+        data = data or prepare(traffic, session, k)
+        await traffic.until(due_s)
+        if not traffic.wants(due_s):
+            return due_s
+        record = await _request(traffic, lane, session, k, due_s, data)
+        due_s, data = record.raw.end_s, None
+        if not record.ok:
+            return due_s + (FAILURE_PAUSE_S if record.cancel_after_s is None else 0.0)
+    return due_s
+
+
+def prepare(traffic: Traffic, session, k: int) -> bytes:
+    """Body of the request of turn k, made before its time has come."""
+    output_tokens = session.turns[k].output_tokens
     messages, dialect = session.request_messages(k), traffic.client.dialect
-    data = body(traffic.model, messages, plan, turn.output_tokens, dialect)
+    return body(traffic.model, messages, traffic.plan, output_tokens, dialect)
+
+
+async def _request(
+    traffic: Traffic, lane: int, session, k: int, due_s: float, data: bytes
+) -> Record:
+    turn, plan = session.turns[k], traffic.plan
     number, raw = traffic.sent, Raw()
+    cancel_after_s = plan.cancel_after_s(traffic.seed, session.id, k)
     traffic.sent += 1
     try:
-        await send(traffic.client, traffic.url, data, raw)
+        async with asyncio.timeout(cancel_after_s):
+            await send(traffic.client, traffic.url, data, raw)
+    except TimeoutError:  # `send` raises none: this is the abort on purpose
+        said = f"aborted on purpose after {cancel_after_s:.3f} s"
+        raw.failure = ("cancelled", said, "on_purpose")
     finally:  # also when cancelled: what arrived is recorded
+        if raw.sent_s is None:
+            raw.sent_s = raw.end_s = clock()
         record = Record(
             request=number,
             lane=lane,
             session=session.id,
             turn=k,
-            phase=plan.phase(raw.sent_s - traffic.start_s),
-            intended_s=intended_s,
+            phase=plan.phase((due_s if traffic.open else raw.sent_s) - traffic.start_s),
+            intended_s=due_s,
             raw=raw,
             reply=parse(raw),
             expected_output=turn.output if plan.output == "natural" else None,
             expected_output_tokens=turn.output_tokens,
+            cancel_after_s=cancel_after_s,
         )
         raw.buffers.clear()
         traffic.records.append(record)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+from kvtop_lib.params.shape import Load, OpenLoad, load_name
 from kvtop_lib.replay import loop
 from kvtop_lib.replay.health import no_collection
 from kvtop_lib.replay.job import Job
@@ -21,7 +22,7 @@ def run_point(
     url: str,
     model: str,
     sessions: SessionSlice,
-    c: int,
+    load: Load,
     plan: Plan,
     seed: int,
     out_dir: Path,
@@ -30,7 +31,7 @@ def run_point(
     scrape_s: float = 1.0,
     progress: str = "auto",
 ) -> Path:
-    """Replay one closed-loop point and write its raw records.
+    """Replay one point and write its raw records.
 
     Flushing the server's caches before is the caller's part (`kvtop_lib.replay.flush`).
 
@@ -40,10 +41,11 @@ def run_point(
         Server (``http://host:port``) and the model name that requests carry.
     sessions
         Slice of a `SessionPool` that no other point has used.
-    c
-        Lanes.
+    load
+        Lanes of a closed loop, or an open load (`kvtop_lib.params.OpenLoad`).
     plan, seed
-        Phases and pace; the seed decides the lanes' stagger.
+        Phases and pace; the seed decides the lanes' stagger and first turns, and which requests
+        are aborted on purpose.
     out_dir
         Folder of the point; made when missing.
     labels
@@ -67,18 +69,22 @@ def run_point(
         After an interrupt, once what had been recorded is written with outcome ``aborted``.
     """
     out_dir = Path(out_dir)
+    if sessions.load != load:
+        raise KvtopError(f"the sessions are those of load {sessions.name}, not {load_name(load)}")
     if sessions.taken:
         raise KvtopError(
-            f"{sessions.taken} sessions of load c{sessions.load} were played before, so their "
+            f"{sessions.taken} sessions of load {sessions.name} were played before, so their "
             "prompts may be cached; make a new SessionPool for a new block"
         )
     if (out_dir / "recording.json").exists():
         raise KvtopError(f"{out_dir} already holds a recording; a retry is a new attempt")
     out_dir.mkdir(parents=True, exist_ok=True)
-    labels = {**(labels or {}), "load": f"c{c}", "c": c, "seed": seed}
-    shown = Progress(f"{labels.get('arm', model)} c{c}", progress)
+    name, is_open = load_name(load), isinstance(load, OpenLoad)
+    lanes, rate = (None, load.rate) if is_open else (load, None)
+    labels = {**(labels or {}), "load": name, "c": lanes, "rate": rate, "seed": seed}
+    shown = Progress(f"{labels.get('arm', model)} {name}", progress)
     _on_thread(
-        Job(url.rstrip("/"), model, sessions, c, plan, seed, out_dir, labels, scrape_s, shown)
+        Job(url.rstrip("/"), model, sessions, load, plan, seed, out_dir, labels, scrape_s, shown)
     )
     return out_dir
 
