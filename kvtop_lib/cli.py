@@ -109,15 +109,22 @@ def audit_(
 def lossless(
     profile: Annotated[str, typer.Argument(help="A file of params/profiles.")],
     prompts: Annotated[int, typer.Option(help="Recorded prompts, 8 at a time.", min=1)] = 50,
+    every_arm: Annotated[
+        bool, typer.Option("--every-arm", help="All of params/arms, not the profile's alone.")
+    ] = False,
 ) -> None:
     """Compare greedy outputs of every arm with the baseline's; status 1 when one differs."""
     from kvtop_lib import probe
     from kvtop_lib.graph import deploys
-    from kvtop_lib.params import load_profile, load_workload
+    from kvtop_lib.params import Arm, list_names, load_arm, load_model, load_profile, load_workload
     from kvtop_lib.trace import load_trace
 
     plan = load_profile(profile)
     asked = probe.probe_prompts(load_trace(load_workload(plan.workload).trace), prompts)
+    if every_arm:
+        layer = load_model(plan.model).mtp is not None
+        names = [a for a in list_names(Arm) if layer or not load_arm(a).draft.uses_mtp]
+        plan = plan.model_copy(update={"arms": tuple(names)})
     root, differ = paths.outputs_dir() / "lossless" / profile, []
     for step in deploys(plan):
         folder = root / step.arm
@@ -129,15 +136,60 @@ def lossless(
         raise KvtopError(f"outputs differ from the baseline's: {', '.join(differ)}")
 
 
+MAX_CONTEXT = typer.Option(help="Keep leading turns that fit into so many tokens.", min=1)
+SCALE = typer.Option(help="Shrink blocks, messages and answers to this share, 0 to 1.")
+SKIP_BAD = typer.Option("--skip-bad", help="Count bad lines instead of stopping at the first.")
+TOKENIZER = typer.Option(help="tokenizer.json or its folder, to count tokens of recorded text.")
+
+
 @trace_app.command("info")
 def trace_info(
-    name: Annotated[str, typer.Argument(help="builtin:agent or a file.")] = "builtin:agent",
+    name: Annotated[str, typer.Argument(help="builtin:agent, a file or a folder.")] = (
+        "builtin:agent"
+    ),
+    max_context: Annotated[int | None, MAX_CONTEXT] = None,
+    scale_tokens: Annotated[float | None, SCALE] = None,
+    skip_bad: Annotated[bool, SKIP_BAD] = False,
+    tokenizer: Annotated[Path | None, TOKENIZER] = None,
 ) -> None:
-    """Sizes, shares and the fingerprint of a trace."""
+    """Format, lengths, arrivals, think times, ideal prefix hits and fit of a trace."""
     from kvtop_lib.trace import load_trace
-    from kvtop_lib.trace.card import card
+    from kvtop_lib.trace.info import describe
 
-    print(card(load_trace(name)))
+    print(
+        describe(
+            load_trace(
+                name,
+                max_context=max_context,
+                scale_tokens=scale_tokens,
+                skip_bad=skip_bad,
+                tokenizer=tokenizer,
+            )
+        )
+    )
+
+
+@trace_app.command("convert")
+def trace_convert(
+    name: Annotated[str, typer.Argument(help="builtin:agent, a file or a folder.")],
+    out: Annotated[Path, typer.Argument(help="The session JSONL file to write.")],
+    max_context: Annotated[int | None, MAX_CONTEXT] = None,
+    scale_tokens: Annotated[float | None, SCALE] = None,
+    skip_bad: Annotated[bool, SKIP_BAD] = False,
+    tokenizer: Annotated[Path | None, TOKENIZER] = None,
+) -> None:
+    """Write a trace of any format as KVTop's session JSONL."""
+    from kvtop_lib.trace import load_trace, write_sessions
+
+    trace = load_trace(
+        name,
+        max_context=max_context,
+        scale_tokens=scale_tokens,
+        skip_bad=skip_bad,
+        tokenizer=tokenizer,
+    )
+    write_sessions(trace, out)
+    print(f"{out}: {len(trace.sessions):,} sessions, {trace.requests:,} turns")
 
 
 @trace_app.command("record")

@@ -49,7 +49,7 @@ class PieceBook:
         stream = [p for text in texts for p in _CUT.split(text)[1:-1] if _TEXT.match(p)]
         kinds = sorted(set(stream))
         first, several = _ids(tokenizer, [ANCHOR, ANCHOR * 3])
-        last = several[-(len(several) - len(first)) // 2 :]
+        last = several[(len(first) + len(several)) // 2 :]
         clean = several == first + last + last and bool(last)
         around = _ids(tokenizer, [ANCHOR + p + ANCHOR for p in kinds]) if clean else []
         n, m = len(first), len(last)
