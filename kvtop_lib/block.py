@@ -9,7 +9,9 @@ from typing import Any
 import pandas as pd
 
 from kvtop_lib.engine import SERVED_NAME, Server, deployment
+from kvtop_lib.engine.iterations_stream import cut
 from kvtop_lib.metrics import derive
+from kvtop_lib.metrics.audits import PAGE_TOKENS
 from kvtop_lib.params import load_arm, load_model, load_profile, load_workload
 from kvtop_lib.replay import Plan, SessionPool, run_point
 from kvtop_lib.store import Run, write_json
@@ -46,6 +48,7 @@ class Block:
         self.workload = load_workload(self.profile.workload)
         self.number, self.key, self._progress = block, key or None, progress
         self.seed = self.profile.seed + block - 1
+        self._page_tokens = PAGE_TOKENS  # until the server has said
         self.plan = Plan.of(self.profile, self.workload)
         sessions = load_trace(self.workload.trace).sessions
         self.pool = SessionPool(sessions, self.profile.loads, self.seed)
@@ -64,7 +67,9 @@ class Block:
             As `kvtop_lib.engine.Server.launch`.
         """
         server = Server.launch(self.model, self.arm, self.folder)
-        write_json(self.folder / "deployment.json", deployment(server, self.model, self.arm))
+        record = deployment(server, self.model, self.arm)
+        self._page_tokens = record["resolved"].get("page_size") or PAGE_TOKENS
+        write_json(self.folder / "deployment.json", record)
         return server
 
     def measure(self, server: Server, c: int) -> dict[str, Any]:
@@ -81,17 +86,22 @@ class Block:
             server.flush_cache()
             run_point(
                 server.url, SERVED_NAME, self.pool.slice(c), c, self.plan, self.seed, folder,
-                labels=labels, progress=self._progress,
+                labels=labels | {"page_tokens": self._page_tokens}, progress=self._progress,
             )  # fmt: skip
-            point = derive(folder)
+            point = self._derive(server, folder)
         except KvtopError as e:
             point = self._failed(labels, str(e), folder)
         except KeyboardInterrupt:
             if (folder / "recording.json").is_file():
-                self.records.append_result(derive(folder))
+                self.records.append_result(self._derive(server, folder))
             raise
         self.records.append_result(point)
         return point
+
+    def _derive(self, server: Server, folder: Path) -> dict[str, Any]:
+        if server.iterations_file is not None:
+            cut(server.iterations_file, folder, alive=server.alive)
+        return derive(folder)
 
     def _labels(self, c: int) -> dict[str, Any]:
         where = (self.arm.id, self.number, self.workload.id, f"c{c}")

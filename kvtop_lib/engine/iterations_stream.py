@@ -142,6 +142,8 @@ def cut(file: Path, folder: Path, *, wait_s: float = 3.0, alive: bool = True) ->
         from the point's start to its drained end is there, and ``missing_from_s`` or ``dropped``
         if not.
     """
+    if not file.is_file():
+        return None
     facts = read_json(folder / "recording.json")
     start_s, end_s = facts["clock"]["start_s"], facts["window"]["drained_s"]
     deadline = time.monotonic() + (wait_s if alive else 0.0)
