@@ -12,9 +12,9 @@ import typer
 
 from kvtop_lib import paths
 from kvtop_lib.terms import KvtopError
+from kvtop_lib.trace.commands import trace_app
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False)
-trace_app = typer.Typer(help="Recorded agent sessions.", no_args_is_help=True)
 app.add_typer(trace_app, name="trace")
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 
@@ -134,62 +134,6 @@ def lossless(
         differ += [step.arm] if found["mismatches"] else []
     if differ:
         raise KvtopError(f"outputs differ from the baseline's: {', '.join(differ)}")
-
-
-MAX_CONTEXT = typer.Option(help="Keep leading turns that fit into so many tokens.", min=1)
-SCALE = typer.Option(help="Shrink blocks, messages and answers to this share, 0 to 1.")
-SKIP_BAD = typer.Option("--skip-bad", help="Count bad lines instead of stopping at the first.")
-TOKENIZER = typer.Option(help="tokenizer.json or its folder, to count tokens of recorded text.")
-
-
-@trace_app.command("info")
-def trace_info(
-    name: Annotated[str, typer.Argument(help="builtin:agent, a file or a folder.")] = (
-        "builtin:agent"
-    ),
-    max_context: Annotated[int | None, MAX_CONTEXT] = None,
-    scale_tokens: Annotated[float | None, SCALE] = None,
-    skip_bad: Annotated[bool, SKIP_BAD] = False,
-    tokenizer: Annotated[Path | None, TOKENIZER] = None,
-) -> None:
-    """Format, lengths, arrivals, think times, ideal prefix hits and fit of a trace."""
-    from kvtop_lib.trace import load_trace
-    from kvtop_lib.trace.info import describe
-
-    print(
-        describe(
-            load_trace(
-                name,
-                max_context=max_context,
-                scale_tokens=scale_tokens,
-                skip_bad=skip_bad,
-                tokenizer=tokenizer,
-            )
-        )
-    )
-
-
-@trace_app.command("convert")
-def trace_convert(
-    name: Annotated[str, typer.Argument(help="builtin:agent, a file or a folder.")],
-    out: Annotated[Path, typer.Argument(help="The session JSONL file to write.")],
-    max_context: Annotated[int | None, MAX_CONTEXT] = None,
-    scale_tokens: Annotated[float | None, SCALE] = None,
-    skip_bad: Annotated[bool, SKIP_BAD] = False,
-    tokenizer: Annotated[Path | None, TOKENIZER] = None,
-) -> None:
-    """Write a trace of any format as KVTop's session JSONL."""
-    from kvtop_lib.trace import load_trace, write_sessions
-
-    trace = load_trace(
-        name,
-        max_context=max_context,
-        scale_tokens=scale_tokens,
-        skip_bad=skip_bad,
-        tokenizer=tokenizer,
-    )
-    write_sessions(trace, out)
-    print(f"{out}: {len(trace.sessions):,} sessions, {trace.requests:,} turns")
 
 
 @trace_app.command("record")

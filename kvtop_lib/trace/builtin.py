@@ -7,8 +7,8 @@ from typing import Any
 
 from kvtop_lib.paths import embedded_dir
 from kvtop_lib.terms import KvtopError
-from kvtop_lib.trace.model import Trace
 from kvtop_lib.trace.fit import cut_to_context, scaled
+from kvtop_lib.trace.model import Trace
 from kvtop_lib.trace.readers.formats import read_trace
 
 BUILTIN = {"builtin:agent": "trace.jsonl", "builtin:agent-tiny": "tiny.jsonl"}

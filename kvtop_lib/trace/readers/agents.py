@@ -8,7 +8,15 @@ from typing import Any
 from kvtop_lib.trace.blocks import Blocks
 from kvtop_lib.trace.model import Session, Turn
 from kvtop_lib.trace.readers.fields import (
-    Bad, count, fit_blocks, get, ids, moment, name, record, seconds,
+    Bad,
+    count,
+    fit_blocks,
+    get,
+    ids,
+    moment,
+    name,
+    record,
+    seconds,
 )  # fmt: skip
 from kvtop_lib.trace.readers.rows import Rows
 

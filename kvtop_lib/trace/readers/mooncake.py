@@ -10,7 +10,14 @@ from kvtop_lib.trace.blocks import Blocks
 from kvtop_lib.trace.model import Session, Turn
 from kvtop_lib.trace.readers.chat import alternating, answer_tokens, plain
 from kvtop_lib.trace.readers.fields import (
-    Bad, count, fit_blocks, get, ids, name, record, seconds,
+    Bad,
+    count,
+    fit_blocks,
+    get,
+    ids,
+    name,
+    record,
+    seconds,
 )  # fmt: skip
 from kvtop_lib.trace.readers.rows import Rows
 
