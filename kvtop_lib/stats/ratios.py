@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
+from kvtop_lib.stats.components import of_ratios
 from kvtop_lib.terms import KvtopError
 
 GROUP = ["arm", "workload", "c"]
@@ -58,9 +59,10 @@ def block_ratios(points: pd.DataFrame, metric: str, baseline: str = "baseline") 
 def summarise(ratios: pd.DataFrame, confidence: float = 0.95) -> pd.DataFrame:
     """Geometric mean of the ratios per arm and load, with an interval where n allows one.
 
-    t interval on log ratios; the variance between launches is pooled over loads and arms, with
-    ``df`` = sum over groups of (n - 1). A group of one block has no interval: what a single
-    launch is worth cannot be read from other groups' means.
+    t interval on log ratios. The variances between and within launches are pooled over loads and
+    arms (`kvtop_lib.stats.components`), which takes the spread to be the same at every load. A
+    group of one block has no interval: what a single launch is worth cannot be read from other
+    groups' means.
 
     Parameters
     ----------
@@ -73,18 +75,21 @@ def summarise(ratios: pd.DataFrame, confidence: float = 0.95) -> pd.DataFrame:
     -------
     DataFrame
         ``arm``, ``workload``, ``c``, ``n`` (block pairs), ``ratio``, ``low``, ``high`` (NaN
-        without an interval), ``smallest``, ``largest`` (range of the blocks), ``df``.
+        without an interval), ``smallest``, ``largest`` (range of the blocks), ``se`` (standard
+        error of the log ratio), ``df`` (degrees of freedom of it, 0 without an interval),
+        ``p_higher`` (probability that the ratio is above 1, flat prior), ``p`` (two-sided).
     """
-    logs = ratios.assign(log=np.log(ratios["ratio"]))
+    logs = ratios.assign(log=np.log(ratios["ratio"].astype(float)))
     by = logs.groupby(GROUP, sort=True)["log"]
     out = by.agg(n="size", mean="mean", least="min", most="max").reset_index()
-    df = int((out["n"] - 1).sum())
-    residual = logs["log"] - by.transform("mean")
-    half = np.full(len(out), np.nan)
-    if df:
-        sigma = np.sqrt((residual**2).sum() / df)
-        half = stats.t.ppf((1 + confidence) / 2, df) * sigma / np.sqrt(out["n"])
-        half = half.where(out["n"] > 1)
+    share = 2.0 / out["n"].to_numpy(float)
+    variance, df = of_ratios(logs).variance(share, share)
+    lonely = out["n"].to_numpy() < 2
+    se, df = np.where(lonely, np.nan, np.sqrt(variance)), np.where(lonely, 0.0, df)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        half = stats.t.ppf((1 + confidence) / 2, df) * se
+        t = out["mean"] / se
+        higher = stats.t.cdf(t, df)
     return pd.DataFrame(
         {
             **{k: out[k] for k in (*GROUP, "n")},
@@ -93,7 +98,10 @@ def summarise(ratios: pd.DataFrame, confidence: float = 0.95) -> pd.DataFrame:
             "high": np.exp(out["mean"] + half),
             "smallest": np.exp(out["least"]),
             "largest": np.exp(out["most"]),
+            "se": se,
             "df": df,
+            "p_higher": higher,
+            "p": 2 * np.minimum(higher, 1 - higher),
         }
     )
 
@@ -102,12 +110,12 @@ def how_sure(summary: pd.DataFrame, confidence: float = 0.95) -> str:
     """How many repeats a summary rests on and what its interval is, for a caption."""
     if summary.empty:
         return "no block pair has both points"
-    least, most, df = int(summary["n"].min()), int(summary["n"].max()), int(summary["df"].iloc[0])
+    least, most, df = int(summary["n"].min()), int(summary["n"].max()), summary["df"].max()
     blocks = f"n = {most}" if least == most else f"n = {least} to {most}"
     if most == 1:
         return f"{blocks} block per point: no interval, differences may be noise"
     lonely = "; points with n = 1 have no interval" if least == 1 else ""
     return (
         f"{blocks} blocks per point; {confidence:.0%} t interval on log ratios within a block, "
-        f"launch variance pooled over loads and arms ({df} degrees of freedom){lonely}"
+        f"launch variance pooled over loads and arms ({df:.3g} degrees of freedom){lonely}"
     )

@@ -1,0 +1,38 @@
+"""Statistics of a run: ratios within blocks, intervals where repeats allow them, and their limits.
+
+The statistical unit is a repeat: the same point in another block (server launch).
+"""
+
+from kvtop_lib.stats.bootstrap import BOOTSTRAP_BLOCKS, bootstrap
+from kvtop_lib.stats.components import Components, Design, of_ratios
+from kvtop_lib.stats.crossover import Crossover, crossover, crossovers
+from kvtop_lib.stats.power import detectable, planned, power
+from kvtop_lib.stats.ratios import GROUP, block_ratios, how_sure, summarise
+from kvtop_lib.stats.search import RateSearch, highest_rate, ladder
+from kvtop_lib.stats.verdicts import Floor, holm, multiplicity, noise_floor, verdicts
+
+__all__ = [
+    "BOOTSTRAP_BLOCKS",
+    "GROUP",
+    "Components",
+    "Crossover",
+    "Design",
+    "Floor",
+    "RateSearch",
+    "block_ratios",
+    "bootstrap",
+    "crossover",
+    "crossovers",
+    "detectable",
+    "highest_rate",
+    "holm",
+    "how_sure",
+    "ladder",
+    "multiplicity",
+    "noise_floor",
+    "of_ratios",
+    "planned",
+    "power",
+    "summarise",
+    "verdicts",
+]
