@@ -36,7 +36,9 @@ class Play:
     fault: str | None = None  # one of FAULTS, after `fault_after` chunks
     fault_after: int = 1
     silent_tail: int = 0  # tokens without text, known only from the last usage chunk
-    usage: bool = True
+    usage: bool | str = True  # "last": only in the last chunk; False: never
+    timings: bool = False  # llama.cpp's counts with every chunk
+    reasoning: int = 0  # the first chunks are reasoning, not answer
     slices: int = 0  # cut the bytes into pieces of this size
 
     @property
@@ -71,6 +73,9 @@ class ScriptedServer:
     script: Callable[[dict, int], Play] = lambda body, n: Play()
     miscount: int = 0  # tokens that the counter is wrong by, per request
     metrics: bool = True
+    sglang: bool = True  # says so at /model_info
+    refuses: tuple[str, ...] = ()  # fields, also of stream_options, answered with HTTP 400
+    probes: list[dict] = field(default_factory=list)  # requests for one token
     bodies: list[dict] = field(default_factory=list)
     sent: list[tuple[int, float, int]] = field(default_factory=list)
     flushes: int = 0
@@ -131,6 +136,8 @@ class ScriptedServer:
         return web.Response(text=text)
 
     async def _info(self, request: web.Request) -> web.Response:
+        if not self.sglang:
+            return web.Response(status=404)
         return web.json_response({"model_path": "scripted"})
 
     async def _flush(self, request: web.Request) -> web.Response:
@@ -141,8 +148,13 @@ class ScriptedServer:
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
         body, number = await request.json(), len(self.bodies)
-        self.bodies.append(body)
-        play = self.script(body, number)
+        probe = body["max_tokens"] == 1
+        (self.probes if probe else self.bodies).append(body)
+        for name in self.refuses:
+            if name in body or name in body.get("stream_options", {}):
+                said = {"message": f"Unrecognized request argument supplied: {name}"}
+                return web.json_response({"error": said}, status=400)
+        play = Play() if probe else self.script(body, number)
         if play.status != 200:
             return web.json_response({"error": {"message": "scripted"}}, status=play.status)
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
@@ -150,18 +162,18 @@ class ScriptedServer:
         self.running += 1
         self.peak = max(self.peak, self.running)
         try:
-            await self._answer(play, number, response, request)
+            await self._answer(play, number, response, request, "prompt" in body)
         finally:
             self.running -= 1
         return response
 
-    async def _answer(self, play: Play, number: int, response, request) -> None:
+    async def _answer(self, play: Play, number: int, response, request, plain: bool) -> None:
         rid, total, began = f"chatcmpl-{number}", 0, time.monotonic()
 
         def chunk(delta=None, finish=None, usage=None, **more) -> bytes:
-            choices = [] if delta is None else [
-                {"index": 0, "delta": {"reasoning_content": None, **delta}, "finish_reason": finish}
-            ]  # fmt: skip
+            delta_of = {"delta": {"reasoning_content": None, **(delta or {})}}
+            said = {"text": (delta or {}).get("content", "")} if plain else delta_of
+            choices = [] if delta is None else [{"index": 0, **said, "finish_reason": finish}]
             fields = {"id": rid, "object": "chat.completion.chunk", "choices": choices}
             if usage:
                 cached = play.cached_tokens
@@ -187,7 +199,10 @@ class ScriptedServer:
                 await write(chunk({"role": "assistant", "content": ""}))
             total += n
             self.sent.append((number, time.monotonic(), n))
-            await write(chunk({"content": play.text(i)}, usage=total if play.usage else None))
+            kind = "reasoning_content" if i < play.reasoning else "content"
+            counts = {"timings": {"predicted_n": total}} if play.timings else {}
+            usage = total if play.usage is True else None
+            await write(chunk({kind: play.text(i)}, usage=usage, **counts))
         total += play.silent_tail
         self.generated += total + self.miscount
         self.seconds += time.monotonic() - began - self.lost_seconds

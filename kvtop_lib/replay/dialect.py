@@ -48,10 +48,10 @@ class Dialect:
                 found[name] = True
         return found
 
-    def without(self, name: str) -> Dialect:
-        """The dialect when the server has refused a field."""
-        extras = tuple(e for e in self.extras if e != name)
-        return replace(self, extras=extras, refused=(*self.refused, name))
+    def only(self, extras: tuple[str, ...]) -> Dialect:
+        """The dialect when the server takes no more than these of its fields."""
+        refused = tuple(e for e in self.extras if e not in extras)
+        return replace(self, extras=tuple(e for e in self.extras if e in extras), refused=refused)
 
     def as_dict(self) -> dict:
         """For the records."""
@@ -65,9 +65,9 @@ async def learn(client, url: str, model: str, api: Api = "chat") -> Dialect:
     """Find out which fields the server takes, and make the client's requests carry them.
 
     SGLang is known by its ``/model_info`` and takes them all, so that it is asked for nothing
-    that would enter its caches or counters. Another server gets a request for one token, again
-    with one field less for every refusal; when it refuses that request altogether, the fields
-    are not the reason and all of them stay.
+    that would enter its caches or counters. Another server gets a request for one token; when it
+    refuses that, one without any of the fields, and one for every field. When it refuses the
+    plain request too, the fields are not the reason and all of them stay.
 
     Parameters
     ----------
@@ -76,22 +76,29 @@ async def learn(client, url: str, model: str, api: Api = "chat") -> Dialect:
     url
         ``http://host:port``.
     """
-    first = await _recognise(client, url, api)
-    client.dialect = found = first
-    while first.server != "sglang":
-        try:
-            status, _ = await client.post(
-                url + found.path, _one_token(model, found), client.timeout_s
-            )
-        except OSError:
-            return first  # the traffic will tell what is wrong
-        if status not in REFUSED:
-            client.dialect = found
-            break
-        if not found.extras:
-            break
-        found = found.without(found.extras[0])
+    client.dialect = found = await _recognise(client, url, api)
+    if found.server == "sglang":
+        return found
+    try:
+        if await _takes(client, url, model, found):
+            return found
+        if not await _takes(client, url, model, found.only(())):
+            return found
+        taken: tuple[str, ...] = ()
+        for name in reversed(found.extras):
+            more = (*taken, name)
+            fits = name != "continuous_usage_stats" or "usage" in taken  # a part of its object
+            taken = more if fits and await _takes(client, url, model, found.only(more)) else taken
+        client.dialect = found.only(taken)
+    except OSError:
+        pass  # the traffic will tell what is wrong
     return client.dialect
+
+
+async def _takes(client, url: str, model: str, dialect: Dialect) -> bool:
+    data = _one_token(model, dialect)
+    status, _ = await client.post(url + dialect.path, data, client.timeout_s)
+    return status not in REFUSED
 
 
 async def _recognise(client, url: str, api: Api) -> Dialect:

@@ -29,11 +29,12 @@ class Framing:
         connection.
     """
 
-    __slots__ = ("_carry", "_left", "_trailer", "ended", "extra", "length")
+    __slots__ = ("_broken", "_carry", "_left", "_trailer", "ended", "extra", "length")
 
     def __init__(self, length: int | None = None) -> None:
         self.length, self.ended, self.extra = length, length == 0, b""
         self._left, self._carry, self._trailer = length or 0, b"", False
+        self._broken: str | None = None
 
     def feed(self, data: bytes) -> bytes:
         """Body bytes of the next piece; ``ended`` and ``extra`` (bytes behind the end) are set.
@@ -41,8 +42,10 @@ class Framing:
         Raises
         ------
         BadAnswer
-            When chunked coding is broken.
+            When chunked coding is broken; from then on always.
         """
+        if self._broken:
+            raise BadAnswer(self._broken)
         if self.ended:
             self.extra += data
             return b""
@@ -57,7 +60,11 @@ class Framing:
                     return data[at + 2 : -2]
             except ValueError:
                 pass
-        return self._chunked(data)
+        try:
+            return self._chunked(data)
+        except BadAnswer as e:
+            self._broken = str(e)
+            raise
 
     def _counted(self, data: bytes) -> bytes:
         body, self.extra = data[: self._left], data[self._left :]

@@ -91,7 +91,9 @@ def parse(raw: Raw) -> Reply:
     try:
         raw.digest()
     except BadAnswer as e:
-        failure = failure or ("stream_error", str(e), "bad_framing")
+        failure = failure or ("stream_error", str(e), "bad_answer")
+        raw.framing = None
+        raw.digest()  # what came before
     reader = raw.reader or Reader()
     raw.reader = raw.framing = None
     reply = reader.finish()

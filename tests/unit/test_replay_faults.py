@@ -20,24 +20,37 @@ def _alternating(bad: Play):
 
 
 @pytest.mark.parametrize(
-    ("bad", "status", "words", "tokens"),
+    ("bad", "status", "failure", "words", "tokens"),
     [
-        (Play(bundles=(2, 3, 4), fault="error_event"), "stream_error", "scripted fault", 2),
-        (Play(bundles=(2, 3, 4), fault="garbage"), "stream_error", "not JSON", 2),
-        (Play(bundles=(2, 3, 4), fault="cut", fault_after=2), "truncated", "the stream was cut", 5),
-        (Play(bundles=(2, 3), fault="no_done"), "truncated", "end mark", 5),
-        (Play(bundles=(2, 3), fault="no_finish"), "truncated", "final chunk", 5),
-        (Play(status=400), "http_error", "HTTP 400", 0),
-        (Play(status=503), "http_error", "HTTP 503", 0),
+        (
+            Play(bundles=(2, 3, 4), fault="error_event"),
+            "stream_error",
+            "error_event",
+            "scripted fault",
+            2,
+        ),
+        (Play(bundles=(2, 3, 4), fault="garbage"), "stream_error", "garbage", "not JSON", 2),
+        (
+            Play(bundles=(2, 3, 4), fault="cut", fault_after=2),
+            "truncated",
+            "cut",
+            "the stream was cut",
+            5,
+        ),
+        (Play(bundles=(2, 3), fault="no_done"), "truncated", "no_end_mark", "end mark", 5),
+        (Play(bundles=(2, 3), fault="no_finish"), "truncated", "no_final_chunk", "final chunk", 5),
+        (Play(status=400), "http_error", "http_4xx", "HTTP 400", 0),
+        (Play(status=503), "http_error", "http_5xx", "HTTP 503", 0),
     ],
 )
-def test_a_fault_has_its_status_and_keeps_its_tokens(tmp_path, bad, status, words, tokens):
+def test_a_fault_has_its_status_and_keeps_its_tokens(tmp_path, bad, status, failure, words, tokens):
     with ScriptedServer(_alternating(bad)) as server:
         requests, chunks, facts = play_point(server, tmp_path, plan=SHORT)
     assert facts["outcome"] == "complete"
     assert len(requests) == len(server.bodies)  # nothing is dropped
     good, faulty = requests[requests.request % 2 == 0], requests[requests.request % 2 == 1]
     assert set(good.status) == {"ok"} and set(good.output_tokens) == {8}
+    assert set(faulty.failure) == {failure} and good.failure.isna().all()
     assert set(faulty.status) == {status} and set(faulty.output_tokens) == {tokens}
     assert faulty.error.str.contains(words, regex=False).all()
     last = chunks.groupby("request")["tokens_total"].max()
@@ -102,5 +115,27 @@ def test_a_server_without_counts_gets_no_token_metrics(tmp_path):
     with ScriptedServer(lambda body, n: Play(usage=False, gap_s=0.01)) as server:
         play_point(server, tmp_path)
     point = derive(tmp_path)
+    assert point["token_counts"] == "none"
+    check = point["audits"]["token_counts"]
+    assert check["ok"] is None and check["reason"].startswith("token counts not available")
+    assert not {"output_tok_s", "tpot_s", "request_tok_s", "accept_len"} & point.keys()
+    if point["status"] == "ok":  # a busy machine may make the client late
+        assert point["ttft_s"]["p50"] > 0 and point["e2e_s"]["p50"] > 0
+
+
+def test_a_count_that_is_missing_now_and_then_makes_the_point_invalid(tmp_path):
+    with ScriptedServer(lambda body, n: Play(usage=bool(n % 2), gap_s=0.01)) as server:
+        play_point(server, tmp_path)
+    point = derive(tmp_path)
     assert point["status"] == "invalid"
     assert "without a token count" in point["reason"] and "output_tok_s" not in point
+
+
+def test_the_first_answer_comes_after_the_reasoning(tmp_path):
+    play = Play(bundles=(2, 1, 3, 1), gap_s=0.02, reasoning=2)
+    with ScriptedServer(lambda body, n: play) as server:
+        requests, chunks, _ = play_point(server, tmp_path, plan=SHORT)
+    assert set(requests.status) == {"ok"} and set(requests.output_tokens) == {7}
+    by = chunks.groupby("request")["recv_s"]
+    assert (requests.first_token_s.to_numpy() == by.nth(0).to_numpy()).all()
+    assert (requests.first_answer_s.to_numpy() == by.nth(2).to_numpy()).all()

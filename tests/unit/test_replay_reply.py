@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 
 import pytest
@@ -27,6 +28,10 @@ def _say(content=None, total=None, finish=None, **more) -> dict:
     return {**body, "usage": usage, **more}
 
 
+def _sha(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
 ROLE, STOP = _say(""), _say(finish="stop")
 
 
@@ -35,7 +40,8 @@ def test_tokens_are_the_servers_count_not_the_number_of_chunks():
     assert reply.chunks == [(1.0, 3), (2.0, 7)]
     assert (reply.output_tokens, reply.prompt_tokens, reply.response_id) == (7, 20, "r1")
     assert (reply.first_token_s, reply.last_token_s) == (1.0, 2.0)
-    assert (reply.status, reply.finish_reason, reply.text) == ("ok", "stop", "ab")
+    assert (reply.status, reply.finish_reason) == ("ok", "stop")
+    assert reply.text_sha256 == _sha("ab")
 
 
 def test_tokens_without_text_count_when_the_last_usage_tells_of_them():
@@ -45,16 +51,67 @@ def test_tokens_without_text_count_when_the_last_usage_tells_of_them():
     assert reply.last_token_s == 3.0
 
 
-def test_reasoning_is_output_and_its_first_token_is_the_first_token():
-    think = {"id": "r1", "choices": [{"delta": {"reasoning_content": "hm", "content": None}}]}
+@pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
+def test_reasoning_is_output_and_its_first_token_is_the_first_token(name):
+    think = {"id": "r1", "choices": [{"delta": {name: "hm", "content": None}}]}
     usage = {"prompt_tokens": 20, "completion_tokens": 2}
     reply = parse(_raw(ROLE, {**think, "usage": usage}, _say("so", 3), STOP))
-    assert (reply.first_token_s, reply.text) == (1.0, "hmso")
+    assert (reply.first_token_s, reply.first_answer_s) == (1.0, 2.0)
+    assert reply.text_sha256 == _sha("hmso")
+
+
+def test_a_tool_call_is_an_answer():
+    call = {"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": ""}}]}
+    body = {"id": "r1", "choices": [{"delta": call}], "usage": {"completion_tokens": 4}}
+    reply = parse(_raw(ROLE, body, _say(finish="tool_calls")))
+    assert (reply.status, reply.first_answer_s, reply.chunks) == ("ok", 1.0, [(1.0, 4)])
+
+
+def test_a_plain_completion_has_its_text_in_the_choice():
+    said = [{"id": "c", "choices": [{"text": t}], "usage": {"completion_tokens": n}}
+            for t, n in (("a", 2), ("b", 3))]  # fmt: skip
+    end = {"id": "c", "choices": [{"text": "", "finish_reason": "length"}]}
+    reply = parse(_raw(*said, end))
+    assert (reply.status, reply.finish_reason) == ("ok", "length")
+    assert reply.chunks == [(0.0, 2), (1.0, 3)] and reply.text_sha256 == _sha("ab")
 
 
 def test_chunks_without_a_count_are_noted_never_guessed():
     reply = parse(_raw(ROLE, _say("a"), _say("b"), STOP))
-    assert (reply.uncounted, reply.output_tokens, reply.chunks) == (2, 0, [])
+    assert (reply.uncounted, reply.output_tokens) == (2, 0)
+    assert reply.chunks == [(1.0, None), (2.0, None)]
+    assert (reply.first_token_s, reply.last_token_s) == (1.0, 2.0)
+
+
+def test_a_count_that_comes_only_at_the_end_tells_how_many_not_when():
+    usage = {"prompt_tokens": 20, "completion_tokens": 9}
+    reply = parse(
+        _raw(ROLE, _say("a"), _say("b"), STOP, {"id": "r1", "choices": [], "usage": usage})
+    )
+    assert (reply.output_tokens, reply.uncounted, reply.prompt_tokens) == (9, 2, 20)
+    assert reply.chunks == [(1.0, None), (2.0, None)] and reply.last_token_s == 2.0
+
+
+def test_vllm_counts_from_the_role_chunk_on():
+    reply = parse(_raw(_say("", 0), _say("a", 1), _say("b", 3), _say("", 3, finish="stop")))
+    assert (reply.status, reply.uncounted, reply.chunks) == ("ok", 0, [(1.0, 1), (2.0, 3)])
+
+
+def test_llama_cpp_counts_in_its_timings():
+    def timed(text, n, **more):
+        return _say(text, timings={"prompt_n": 5, "cache_n": 15, "predicted_n": n}, **more)
+
+    reply = parse(_raw(ROLE, timed("a", 1), timed("b", 2), timed(None, 2, finish="stop")))
+    assert (reply.status, reply.chunks) == ("ok", [(1.0, 1), (2.0, 2)])
+    assert (reply.prompt_tokens, reply.cached_tokens) == (20, 15)
+    at_end = parse(_raw(ROLE, _say("a"), _say("b"), timed(None, 2, finish="stop")))
+    assert (at_end.output_tokens, at_end.uncounted) == (2, 2)
+
+
+def test_numbers_and_characters_that_other_clients_accept_are_read():
+    odd = b'{"id":7,"choices":[{"delta":{"content":"\\ud83d"}}],"usage":{"completion_tokens":2.0}}'
+    reply = parse(_raw(odd, STOP))
+    assert (reply.status, reply.output_tokens, reply.response_id) == ("ok", 2, "7")
 
 
 def test_counters_of_drafting_and_cached_tokens():
@@ -86,6 +143,9 @@ RESET = ("truncated", "the stream was cut: reset")
         (_raw({"object": "error", "message": "bad"}), "stream_error", "bad"),
         (_raw(_say("a", 1), b"{nonsense"), "stream_error", "not JSON"),
         (_raw(_say("a", 1), b"[1]"), "stream_error", "not an object"),
+        (_raw(_say("a", 1), b'{"choices": 3}'), "stream_error", "not an event of a completion"),
+        (Raw(0.0, [1.0], [b'{"choices": []}']), "stream_error", "not an event stream"),
+        (Raw(0.0, [1.0], [b"<html>"]), "stream_error", "not an event stream"),
         (_raw(_say("a", 1), _say(finish="abort")), "stream_error", "aborted"),
         (_raw(_say("a", 1), STOP, done=False), "truncated", "end mark"),
         (_raw(_say("a", 1)), "truncated", "final chunk"),
@@ -100,7 +160,7 @@ RESET = ("truncated", "the stream was cut: reset")
 def test_every_bad_end_has_its_own_status(raw, status, words):
     reply = parse(raw)
     assert reply.status == status
-    assert words in reply.error
+    assert words in reply.error and reply.failure
 
 
 def test_a_complete_stream_stays_ok_when_the_connection_dies_afterwards():

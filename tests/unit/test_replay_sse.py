@@ -2,52 +2,47 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 
 from hypothesis import given
 from hypothesis import strategies as st
+from test_replay_http1 import chunked, cuts, pieces
 
+from kvtop_lib.replay.http1 import Framing
 from kvtop_lib.replay.reply import Raw, parse
-from kvtop_lib.replay.sse import events, rest
-
-
-def _cut(data: bytes, cuts: list[int]) -> tuple[list[float], list[bytes]]:
-    edges = [0, *sorted({c % (len(data) + 1) for c in cuts}), len(data)]
-    pieces = [data[a:b] for a, b in zip(edges, edges[1:], strict=False) if b > a]
-    return [float(i) for i in range(len(pieces))], pieces
-
+from kvtop_lib.replay.sse import Lines
 
 # no line ends inside a payload: JSON escapes them
 payloads = st.lists(st.text(st.characters(exclude_characters="\r\n", codec="utf-8")), max_size=8)
 
 
-@given(payloads, st.sampled_from(["\n", "\r\n", "\r"]), st.lists(st.integers(0, 10_000)))
-def test_events_survive_any_cut(texts, end, cuts):
+def _sha(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@given(payloads, st.sampled_from(["\n", "\r\n", "\r"]), cuts)
+def test_events_survive_any_cut(texts, end, at):
     lines = [part for t in texts for part in (f"data: {t}", "")]
-    data = "".join(line + end for line in lines).encode()
-    stamps, pieces = _cut(data, cuts)
-    found = list(events(stamps, pieces))
-    assert [e.data.decode() for e in found] == texts
-    assert [e.recv_s for e in found] == sorted(e.recv_s for e in found)
-    assert rest(pieces) == b""
+    data, reader = "".join(line + end for line in lines).encode(), Lines()
+    found = [payload for piece in pieces(data, at) for payload in reader.feed(piece)]
+    assert [f.decode() for f in found] == texts
+    assert reader.rest == b""
 
 
-@given(st.lists(st.integers(0, 10_000)))
-def test_an_event_carries_the_time_of_the_read_that_completed_its_line(cuts):
-    data = "data: eins\n\n: comment\nevent: x\ndata: zwei äöü\n\ndata: unfinished".encode()
-    stamps, pieces = _cut(data, cuts)
-    ends = [sum(map(len, pieces[: i + 1])) for i in range(len(pieces))]
-    expected = []
-    for text in ("data: eins\n", "data: zwei äöü\n"):
-        stop = data.index(text.encode()) + len(text.encode())
-        expected.append(next(t for t, e in zip(stamps, ends, strict=True) if e >= stop))
-    found = list(events(stamps, pieces))
-    assert [e.recv_s for e in found] == expected
-    assert [e.data.decode() for e in found] == ["eins", "zwei äöü"]
-    assert rest(pieces) == b"data: unfinished"
+@given(cuts)
+def test_an_event_belongs_to_the_read_that_completed_its_line(at):
+    data = "data: eins\n\n: comment\nevent: x\ndata:zwei äöü\n\ndata: unfinished".encode()
+    cut, reader = pieces(data, at), Lines()
+    found = [(i, p.decode()) for i, piece in enumerate(cut) for p in reader.feed(piece)]
+    ends = [sum(map(len, cut[: i + 1])) for i in range(len(cut))]
+    stops = [data.index(s.encode()) + len(s.encode()) for s in ("eins\n", "zwei äöü\n")]
+    arrived = [next(i for i, e in enumerate(ends) if e >= stop) for stop in stops]
+    assert found == list(zip(arrived, ["eins", "zwei äöü"], strict=True))
+    assert reader.rest == b"data: unfinished"
 
 
-def _chunk(text: str, total: int | None, **more) -> bytes:
+def _event(text: str, total: int | None, **more) -> bytes:
     body = {"id": "x", "choices": [{"index": 0, "delta": {"content": text}}], **more}
     if total is not None:
         body["usage"] = {"prompt_tokens": 7, "completion_tokens": total}
@@ -56,29 +51,40 @@ def _chunk(text: str, total: int | None, **more) -> bytes:
 
 END = b'data: {"id":"x","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n'
 DONE = b"data: [DONE]\n\n"
-
 parts = st.lists(st.tuples(st.text(min_size=1, max_size=6), st.integers(1, 5)), max_size=6)
 
 
-@given(parts, st.lists(st.integers(0, 10_000)))
-def test_text_and_tokens_survive_any_cut(chunks, cuts):
-    data, total = b"", 0
+@given(parts, cuts, cuts, st.lists(st.integers(1, 4), max_size=30), st.booleans())
+def test_text_tokens_and_times_survive_any_cut(chunks, chunk_cuts, at, digests, framed):
+    """HTTP chunks cut anywhere, reads cut anywhere, and reading begun at any time."""
+    events, total = [], 0
     for text, n in chunks:
         total += n
-        data += _chunk(text, total)
-    stamps, pieces = _cut(data + END + DONE, cuts)
-    reply = parse(Raw(sent_s=0.0, stamps=stamps, buffers=pieces))
-    assert reply.status == "ok"
-    assert reply.text == "".join(t for t, _ in chunks)
-    assert reply.output_tokens == total
-    assert [n for _, n in reply.chunks] == [
-        sum(n for _, n in chunks[: i + 1]) for i in range(len(chunks))
-    ]
+        events.append(_event(text, total))
+    body = b"".join([*events, END, DONE])
+    data = chunked(pieces(body, chunk_cuts)) if framed else body
+    whole, raw = pieces(data, at), Raw(sent_s=0.0, framing=Framing(None) if framed else None)
+    todo = list(digests)
+    for i, piece in enumerate(whole):
+        raw.stamps.append(float(i))
+        raw.buffers.append(piece)
+        if todo:
+            raw.digest(todo.pop())
+    reply = parse(raw)
+    assert (reply.status, reply.error, reply.output_tokens) == ("ok", None, total)
+    assert reply.text_sha256 == (_sha("".join(t for t, _ in chunks)) if chunks else None)
+    assert list(reply.totals) == [sum(n for _, n in chunks[: i + 1]) for i in range(len(chunks))]
+    assert list(reply.times) == sorted(reply.times)
+    if not framed:  # an event's time is that of the read with its line end
+        ends = [sum(map(len, whole[: i + 1])) for i in range(len(whole))]
+        stops = [sum(map(len, events[: i + 1])) - 1 for i in range(len(events))]
+        arrived = [next(float(i) for i, e in enumerate(ends) if e >= stop) for stop in stops]
+        assert list(reply.times) == arrived
 
 
 @given(st.integers(0, 10_000))
 def test_a_stream_cut_anywhere_before_its_end_mark_is_truncated(at):
-    data = _chunk("a", 1) + _chunk("é", 3) + END + DONE
+    data = _event("a", 1) + _event("é", 3) + END + DONE
     at %= len(data) - 1  # the last byte is an empty line's end: without it all is said
     reply = parse(Raw(sent_s=0.0, stamps=[0.0], buffers=[data[:at]]))
     assert reply.status == "truncated"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from types import SimpleNamespace
 
 import pytest
 
 from kvtop_lib.replay import Plan, scrape
-from kvtop_lib.replay.health import LoopLag
+from kvtop_lib.replay.health import LoopLag, no_collection
 from kvtop_lib.replay.progress import Progress
 
 PAGE = b"""# HELP sglang:generation_tokens_total Number of generation tokens processed.
@@ -65,13 +66,50 @@ def test_lag_outside_the_window_does_not_count():
     assert set(lag.summary(20.0, 30.0).values()) == {None}
 
 
-def test_the_progress_line_says_how_it_is_going():
+def _traffic(since_s: float, tokens: int, **more) -> SimpleNamespace:
     plan = Plan(burn_in_s=10, warmup_s=10, window_s=100, drain_s=5, timeout_s=5)
-    start_s = time.monotonic() - 30
-    traffic = SimpleNamespace(plan=plan, start_s=start_s, in_flight=7, records=[1, 2])
-    progress = Progress("mtp c8", "plain")
-    for ok, n in ((True, 80), (False, 20)):
-        progress.ended(SimpleNamespace(ok=ok, reply=SimpleNamespace(output_tokens=n)))
+    client = SimpleNamespace(backlog=SimpleNamespace(tokens=tokens))
+    start_s = time.monotonic() - since_s
+    return SimpleNamespace(
+        plan=plan, start_s=start_s, in_flight=7, records=[1, 2], client=client, **more
+    )
+
+
+def _ended(ok: bool, tokens: int, ttft_s: float | None) -> SimpleNamespace:
+    first = None if ttft_s is None else 5.0 + ttft_s
+    reply = SimpleNamespace(output_tokens=tokens, first_token_s=first)
+    return SimpleNamespace(ok=ok, reply=reply, raw=SimpleNamespace(sent_s=5.0))
+
+
+def test_the_progress_line_says_how_it_is_going():
+    traffic, progress = _traffic(30, tokens=0), Progress("mtp c8", "plain")
+    progress.line(traffic)  # nothing yet; the rate goes on from here
+    for ok, n, ttft_s in ((True, 80, 0.1), (False, 20, 0.3), (False, 0, None), (True, 5, 0.2)):
+        progress.ended(_ended(ok, n, ttft_s))
+    traffic.client.backlog.tokens = 900
+    progress._seen[0] = (progress._seen[0][0] - 5.0, 0)  # as if five seconds ago
     line = progress.line(traffic)
-    for part in ("mtp c8", "window", "in flight   7", "10.0 tok/s", "failed 1", "left 90 s"):
+    for part in ("mtp c8", "window", "in flight   7", "TTFT p50 0.200 s", "failed 2", "left 90 s"):
         assert part in line
+    rate = float(line.split(" tok/s")[0].split()[-1])
+    assert 0 < rate <= 1005 / 5.0  # 105 that ended and 900 in flight, in 5 s or, late, in more
+
+
+def test_what_the_progress_line_needs_is_read_while_streams_run():
+    progress = Progress("a", "plain")
+    assert " 0.0 tok/s" in progress.line(_traffic(0.0, tokens=0))
+    assert "TTFT p50 -" in progress.line(_traffic(0.0, tokens=0))
+
+
+@pytest.mark.parametrize("said", ["plain", "off", "live"])
+def test_the_environment_chooses_the_progress_display(monkeypatch, said):
+    monkeypatch.setenv("KVTOP_PROGRESS", said)
+    assert Progress("a")._mode == said
+    assert Progress("a", "off")._mode == "off"
+
+
+def test_no_garbage_is_collected_while_a_point_runs():
+    assert gc.isenabled()
+    with no_collection():
+        assert not gc.isenabled() and gc.get_freeze_count() > 0
+    assert gc.isenabled() and gc.get_freeze_count() == 0
