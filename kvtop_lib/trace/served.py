@@ -1,13 +1,16 @@
-"""What a server says about itself, as far as it decides its answers."""
+"""What a server says about itself, as far as it decides its answers, and its tokenizer."""
 
 from __future__ import annotations
 
 import json
 import urllib.error
 import urllib.request
+from pathlib import Path
 from typing import Any
 
 from kvtop_lib.terms import KvtopError
+from kvtop_lib.trace.builtin import load_trace
+from kvtop_lib.trace.model import Trace
 
 SETTINGS = ("dtype", "device", "attention_backend", "speculative_algorithm")
 """Resolved server arguments that can change a greedy answer."""
@@ -25,12 +28,58 @@ def served_engine(url: str, timeout_s: float = 10.0) -> dict[str, Any]:
     KvtopError
         Nothing answers at ``url``.
     """
+    info = _server_info(url, timeout_s)
+    if info is None:
+        return {"name": "unknown"}
+    kept = {key: info[key] for key in SETTINGS if info.get(key) is not None}
+    return {"name": "sglang", "version": info.get("version"), **kept}
+
+
+def served_tokenizer(url: str, timeout_s: float = 10.0) -> Path | None:
+    """The served model's ``tokenizer.json`` when it lies on this machine; errors as above."""
+    info = _server_info(url, timeout_s) or {}
+    for key in ("tokenizer_path", "model_path"):
+        if isinstance(info.get(key), str):
+            path = Path(info[key]).expanduser()
+            path = path / "tokenizer.json" if path.is_dir() else path
+            if path.is_file() and path.suffix == ".json":
+                return path
+    return None
+
+
+def load_served_trace(
+    url: str, name: str | Path, *, tokenizer: str | Path | None = None, **options: Any
+) -> Trace:
+    """`load_trace` for the server at ``url``: text is made, and tokens counted, for its model.
+
+    Without ``tokenizer`` the served model's is taken where the trace needs one and the file lies
+    on this machine; ``options`` are those of `load_trace`.
+
+    Raises
+    ------
+    KvtopError
+        As `load_trace`; the trace tells no text and no tokenizer is at hand.
+    """
+    if tokenizer is None:
+        plain = load_trace(name, skip_bad=options.get("skip_bad", False))
+        if not (plain.needs_text or "source" in plain.recorded_with):
+            return load_trace(name, **options)
+        tokenizer = served_tokenizer(url)
+        if tokenizer is None and plain.needs_text:
+            raise KvtopError(
+                f"{name} tells token blocks or lengths and no text, and the tokenizer of {url} is "
+                "not on this machine; name its tokenizer.json (--tokenizer)."
+            )
+    return load_trace(name, tokenizer=tokenizer, **options)
+
+
+def _server_info(url: str, timeout_s: float) -> dict[str, Any] | None:
+    """SGLang's account of itself; None of another server."""
     try:
         with _LOCAL.open(f"{url.rstrip('/')}/server_info", timeout=timeout_s) as reply:
             info = json.loads(reply.read())
     except urllib.error.HTTPError:
-        return {"name": "unknown"}
+        return None
     except (OSError, ValueError) as error:
         raise KvtopError(f"{url} does not answer: {error}; start the server first.") from None
-    kept = {key: info[key] for key in SETTINGS if info.get(key) is not None}
-    return {"name": "sglang", "version": info.get("version"), **kept}
+    return info if isinstance(info, dict) else None

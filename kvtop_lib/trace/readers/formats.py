@@ -98,8 +98,7 @@ def read_file(path: Path, skip_bad: bool = False) -> Found:
     format = next((f for _, row in rows.records[:20] if (f := format_of(row))), None)
     if format is None:
         known = ", ".join(f.name for f in FORMATS)
-        line = rows.records[0][0] if rows.records else 1
-        raise KvtopError(f"{path}, line {line}: this is no known trace format ({known}).")
+        raise KvtopError(f"{path}, line 1: this is no known trace format ({known}).")
     if format is OURS:
         return Found(format, sessions_of(rows), rows)
     return Found(format, Trace(rows.stem, {}, tuple(format.read(rows))), rows)
