@@ -19,7 +19,7 @@ DOMAINS = ("agent", "other")
 class TrainPlan:
     """How long and how to train."""
 
-    train_tokens: int = 4_500_000  # positions seen over all passes; the schedule ends there
+    train_tokens: int = 3_200_000  # positions seen over all passes; the schedule ends there
     draft_vocabulary: int = 6144
     batch_tokens: int = 3072  # over all processes
     unroll_share: float = 0.3  # of batches that train draft steps 2 and 3 too
