@@ -68,7 +68,7 @@ class Block:
         """
         server = Server.launch(self.model, self.arm, self.folder)
         record = deployment(server, self.model, self.arm)
-        self._page_tokens = record["resolved"].get("page_size") or PAGE_TOKENS
+        self._page_tokens = record.get("resolved", {}).get("page_size") or PAGE_TOKENS
         write_json(self.folder / "deployment.json", record)
         return server
 

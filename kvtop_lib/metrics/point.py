@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from kvtop_lib.metrics import audits
+from kvtop_lib.metrics import audits, recorded
 from kvtop_lib.metrics.drafts import acceptance
 from kvtop_lib.metrics.latency import arrivals, gaps, latencies, per_request
 from kvtop_lib.metrics.throughput import goodput, occupancy, window_tokens
@@ -30,6 +30,7 @@ class Recording:
     requests: pd.DataFrame
     chunks: pd.DataFrame
     scrapes: pd.DataFrame
+    iterations: pd.DataFrame | None = None  # `recorded.read_iterations`; None without a recorder
 
     @classmethod
     def read(cls, folder: Path) -> Recording:
@@ -37,7 +38,8 @@ class Recording:
         tables = (
             pd.read_parquet(folder / f"{t}.parquet") for t in ("requests", "chunks", "scrapes")
         )
-        return cls(read_json(folder / "recording.json"), *tables)
+        iterations = recorded.read_iterations(folder)
+        return cls(read_json(folder / "recording.json"), *tables, iterations)
 
     @property
     def edges(self) -> tuple[float, float]:
@@ -89,8 +91,9 @@ def metrics(rec: Recording, targets: dict[str, float] | None = None) -> dict:
     }
 
 
-def check(rec: Recording, page_tokens: int = audits.PAGE_TOKENS) -> dict[str, dict]:
+def check(rec: Recording, page_tokens: int | None = None) -> dict[str, dict]:
     """Every check of a point by name."""
+    page_tokens = page_tokens or rec.facts.get("page_tokens") or audits.PAGE_TOKENS
     facts, edges = rec.facts, rec.edges
     gap_p50_s = gaps(rec.arrived, *edges)["chunk_gap_s"]["p50"]
     limit = max(
@@ -104,13 +107,14 @@ def check(rec: Recording, page_tokens: int = audits.PAGE_TOKENS) -> dict[str, di
         "client_lag": audits.client_lag(facts["client"], gap_p50_s),
         "enough_requests": audits.enough_requests(rec.requests, facts["c"], *edges),
         "steady": audits.steady(rec.arrived, *edges),
+        **recorded.check(rec, limit),
     }
 
 
 def derive(
     folder: Path,
     *,
-    page_tokens: int = audits.PAGE_TOKENS,
+    page_tokens: int | None = None,
     targets: dict[str, float] | None = None,
 ) -> dict:
     """Status, metrics and checks of a recorded point; also written to its ``point.json``.
@@ -120,7 +124,8 @@ def derive(
     folder
         Folder that `kvtop_lib.replay.run_point` has written.
     page_tokens
-        Page of the server's prefix cache, for the prefix check.
+        Page of the server's prefix cache, for the prefix check; by default the one that the
+        records name.
     targets
         Latency limits in seconds for goodput (``ttft_s``, ``tpot_s``, ``e2e_s``).
 

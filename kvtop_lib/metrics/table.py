@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kvtop_lib.metrics import audits
+from kvtop_lib.metrics import audits, recorded
 
 
 @dataclass(frozen=True)
@@ -154,6 +154,7 @@ AUDITS: tuple[tuple[str, str], ...] = (
         f"the halves of the window differ by at most {audits.TREND_SHARE:.0%}, or by no more than "
         f"noise (t test on {audits.TREND_BINS} bins, p = {audits.TREND_P:g})",
     ),
+    *recorded.AUDITS,
 )
 """Checks by name; one that fails makes the point ``invalid``."""
 
