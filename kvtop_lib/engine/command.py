@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ HOST = "127.0.0.1"
 SERVED_NAME = "kvtop"  # the `model` field of requests, the same for every model
 MODULE = "sglang.launch_server"
 RECORD = "KVTOP_RECORD"  # read by the plug-in: file for the stream of iterations
+
+DRAFT_LOG = "KVTOP_DRAFT_LOG"  # read by the plug-in: file for widths and draft counts
 
 _ALL: ServerArgs = {
     "served-model-name": SERVED_NAME,
@@ -84,6 +87,8 @@ def draft_args(arm: Arm, model: Model) -> ServerArgs:
         args["speculative-draft-model-path"] = str(model.mtp.draft_path)
     if model.mtp.token_map_path:
         args["speculative-token-map"] = str(model.mtp.token_map_path)
+    if draft.policy:  # a state per width is prepared; the plug-in says which widths
+        args["speculative-adaptive"] = True
     return args
 
 
@@ -122,6 +127,10 @@ def server_env(model: Model, arm: Arm, record: Path | None = None) -> dict[str, 
             "KVTOP_THREADS": os.environ.get("KVTOP_THREADS") or str(len(os.sched_getaffinity(0))),
             "KVTOP_CACHE": str(paths.cache_dir()),
         }
+    if told := arm.draft.plugin_config:
+        env["KVTOP_DRAFT"] = json.dumps(told)
+        if record is not None:
+            env[DRAFT_LOG] = str(record.with_name("drafts.jsonl").absolute())
     return {**env, **model.env, **arm.env}
 
 

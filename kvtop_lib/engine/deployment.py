@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from kvtop_lib import paths
-from kvtop_lib.engine.command import RECORD
+from kvtop_lib.engine.command import DRAFT_LOG, RECORD
 from kvtop_lib.engine.server import Server
 from kvtop_lib.params import Arm, Model
 from kvtop_lib.provenance import versions
 
-_OF_THE_MACHINE = ("PATH", "PYTHONPATH", RECORD)
+_OF_THE_MACHINE = ("PATH", "PYTHONPATH", RECORD, DRAFT_LOG)
 
 
 def changed_args(requested: dict[str, Any], resolved: dict[str, Any]) -> dict[str, dict[str, Any]]:

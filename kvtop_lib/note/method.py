@@ -59,9 +59,12 @@ def arms(ev: Evidence) -> Markup:
     for name in ev.arms:
         width = ev.field(f"arms.{name}.draft.width")
         method = tables.pick(ev.arms[name], "draft.method") or "none"
-        how = {"none": "no drafting", "mtp": "MTP layer", "ngram": "n-gram look-up"}.get(
-            method, method
-        )
+        how = {
+            "none": "no drafting",
+            "mtp": "MTP layer",
+            "ngram": "n-gram look-up",
+            "mtp_ngram": "n-gram look-up, else MTP layer",
+        }.get(method, method)
         tail = (
             say(" ({how}, verify width {w})", how=how, w=width)
             if width and method != "none"

@@ -2,26 +2,80 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from kvtop_lib.params.base import ParamsFile, ServerArgs
 from kvtop_lib.terms import DraftMethod
 
+POLICIES = ("table", "goodput", "sglang")
+
 
 class Draft(BaseModel):
-    """Who drafts, and how many tokens are verified per forward."""
+    """Who drafts, and how many tokens are verified per forward.
+
+    Attributes
+    ----------
+    method : who drafts.
+    width : tokens verified per request and forward; with `widths`, the largest of them.
+    widths : widths that a policy chooses from.
+    policy : ``fixed:<width>``, ``table`` (by running requests), ``goodput`` (the most expected
+        tokens per predicted second), or ``sglang`` (its own adaptive speculation).
+    table : running requests -> width, valid from that number on.
+    min_match : tokens that must have occurred before for an n-gram draft (``mtp_ngram``).
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     method: DraftMethod = "none"
-    width: int = Field(default=1, ge=1, le=64)  # tokens verified per request and forward
+    width: int = Field(default=1, ge=1, le=64)
+    widths: tuple[Annotated[int, Field(ge=1, le=64)], ...] = ()
+    policy: str | None = None
+    table: dict[Annotated[int, Field(ge=1)], int] = {}
+    min_match: int = Field(default=3, ge=1, le=64)
 
     @property
     def depth(self) -> int:
-        """Draft tokens proposed per iteration (a chain: width - 1)."""
+        """Draft tokens proposed per iteration at most (a chain: width - 1)."""
         return self.width - 1
+
+    @property
+    def uses_mtp(self) -> bool:
+        """Whether the model's MTP layer drafts."""
+        return self.method in ("mtp", "mtp_ngram")
+
+    @property
+    def plugin_config(self) -> dict[str, Any] | None:
+        """What the plug-in is told to do (its variable `KVTOP_DRAFT`); None: nothing."""
+        if self.policy is None:
+            return None
+        told: dict[str, Any] = {
+            "sources": ["mtp", "ngram"] if self.method == "mtp_ngram" else ["mtp"],
+            "widths": list(self.widths),
+            "policy": self.policy,
+        }
+        if self.method == "mtp_ngram":
+            told["min_match"] = self.min_match
+        return {**told, "table": self.table} if self.table else told
+
+    @model_validator(mode="before")
+    @classmethod
+    def _complete(cls, data: Any) -> Any:
+        """A list of widths has a largest one; a mixed source with one width has a policy too."""
+        if not isinstance(data, dict):
+            return data
+        widths = data.get("widths")
+        if isinstance(widths, list | tuple) and widths and all(isinstance(w, int) for w in widths):
+            if data.get("width", max(widths)) != max(widths):
+                raise ValueError("draft: give width or widths, not both")
+            widths = sorted(set(widths))
+            data = {**data, "widths": widths, "width": widths[-1]}
+            data.setdefault("policy", "goodput")
+        elif data.get("method") == "mtp_ngram" and not widths and "width" in data:
+            width = data["width"]
+            data = {"policy": f"fixed:{width}", **data, "widths": [width]}
+        return data
 
     @model_validator(mode="after")
     def _width_fits_method(self) -> Self:
@@ -30,6 +84,30 @@ class Draft(BaseModel):
                 "draft.width must be 1 without drafting and at least 2 with it "
                 f"(method {self.method!r}, width {self.width})"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _policy_fits(self) -> Self:
+        if not self.widths:
+            if self.policy or self.table:
+                raise ValueError("draft.policy and draft.table need widths: [..] to choose from")
+            return self
+        if not self.uses_mtp:
+            raise ValueError(f"draft.widths need method mtp or mtp_ngram, not {self.method!r}")
+        kind, _, width = str(self.policy).partition(":")
+        if kind == "fixed":
+            if not width.isdigit() or int(width) not in self.widths:
+                raise ValueError(f"draft.policy {self.policy!r} must name one of the widths")
+        elif self.policy not in POLICIES:
+            raise ValueError(
+                f"draft.policy must be fixed:<width>, {' or '.join(POLICIES)}, not {self.policy!r}"
+            )
+        if (self.policy == "table") != bool(self.table):
+            raise ValueError("draft.table goes with policy table, and only with it")
+        if wrong := sorted(set(self.table.values()) - set(self.widths)):
+            raise ValueError(f"draft.table names width {wrong[0]}, which is not among the widths")
+        if self.policy == "sglang" and self.method == "mtp_ngram":
+            raise ValueError("draft.policy sglang knows no n-grams, choose another policy")
         return self
 
 
@@ -49,6 +127,7 @@ class Arm(ParamsFile):
             for k in self.server_args
             if k in {"port", "host", "model", "model-path", "served-model-name"}
             or k.startswith(("speculative-algorithm", "speculative-num-", "speculative-eagle-topk"))
+            or (self.draft.policy and k.startswith("speculative-adaptive"))
         )
         if taken:
             raise ValueError(

@@ -107,7 +107,7 @@ def load_profile(name: str) -> Profile:
     profile = _load(Profile, name)
     model, _ = load_model(profile.model), load_workload(profile.workload)
     for arm in map(load_arm, profile.arms):
-        if arm.draft.method == "mtp" and model.mtp is None:
+        if arm.draft.uses_mtp and model.mtp is None:
             raise KvtopError(
                 f"profile {name!r}: arm {arm.id!r} drafts with MTP, model {model.id!r} has no "
                 "MTP layer (mtp: in its file); take the arm out or add the layer"

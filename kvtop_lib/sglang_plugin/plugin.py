@@ -11,6 +11,7 @@ import sys
 
 ENABLE = "KVTOP_SGLANG"
 RECORD = "KVTOP_RECORD"  # file for the scheduler's iterations, on a CPU as on a GPU
+DRAFT = "KVTOP_DRAFT"  # JSON: sources, widths and policy of drafts, on a CPU as on a GPU
 PLATFORM_HOOKS = ("hooks_platform",)  # every process: server arguments are resolved in the first
 MODEL_HOOKS = (
     "hooks_linear",
@@ -31,6 +32,8 @@ def register() -> None:
         return
     if os.environ.get(RECORD) and runs_models():
         importlib.import_module(f"{__package__}.hooks_recorder").register()
+    if os.environ.get(DRAFT):
+        importlib.import_module(f"{__package__}.hooks_width").register()
     if serves_on_cpu():
         for name in PLATFORM_HOOKS + (MODEL_HOOKS if runs_models() else ()):
             importlib.import_module(f"{__package__}.{name}").register()

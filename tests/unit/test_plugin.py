@@ -76,12 +76,13 @@ def test_model_code_is_hooked_where_models_run(imported, monkeypatch, models):
     assert "hooks_platform" in imported and ("hooks_llama" in imported) == models
 
 
-@pytest.mark.parametrize("models", [True, False])
-def test_model_code_is_hooked_where_models_run(imported, monkeypatch, models):
-    monkeypatch.setattr(plugin, "serves_on_cpu", lambda: True)
-    monkeypatch.setattr(plugin, "runs_models", lambda: models)
+@pytest.mark.parametrize("cpu", [True, False])
+def test_drafts_that_are_asked_for_come_on_any_device(imported, monkeypatch, cpu):
+    monkeypatch.setattr(plugin, "serves_on_cpu", lambda: cpu)
+    monkeypatch.setattr(plugin, "runs_models", lambda: False)
+    monkeypatch.setenv(plugin.DRAFT, '{"widths": [1, 2]}')
     plugin.register()
-    assert "hooks_platform" in imported and ("hooks_llama" in imported) == models
+    assert "hooks_width" in imported
 
 
 def test_every_hook_module_is_there():

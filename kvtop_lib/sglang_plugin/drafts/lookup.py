@@ -22,12 +22,17 @@ class Lookup:
     def __len__(self) -> int:
         return len(self._indices)
 
+    @property
+    def tokens_per_iteration(self) -> int:
+        """Tokens read at most in one call of `propose`, all requests together."""
+        return self._kind.TOKENS_PER_ITERATION
+
     def propose(self, requests: Sequence, depth: int) -> list[list[int]]:
         """Drafts of `depth` tokens per request; an empty list where nothing matches.
 
         A long prompt is read over several iterations and matches only when it has been read.
         """
-        budget, found = self._kind.TOKENS_PER_ITERATION, []
+        budget, found = self.tokens_per_iteration, []
         for request in requests:
             prompt, output = request.origin_input_ids_unpadded, request.output_ids
             total = len(prompt) + len(output)
