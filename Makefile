@@ -91,10 +91,16 @@ lint: $(READY)  ## style
 lab: $(READY)  ## JupyterLab on this folder
 	@$(PY) -m jupyterlab
 
-bench: model  ## cost of the kernels; decode, verify and served iterations beside a bare loop
+BENCH ?= engine client
+bench: model  ## what the parts cost (BENCH=engine: kernels, iterations; BENCH=client: client)
+ifneq ($(filter engine,$(BENCH)),)
 	@$(PY) -m kvtop_lib.sglang_plugin.kernels.bench
 	@$(PY) -m kvtop_lib.sglang_plugin.bare_loop bench --model $(or $(KVTOP_CACHE),.cache/kvtop)/smollm2
 	@$(PY) -m kvtop_lib.bench.served
+endif
+ifneq ($(filter client,$(BENCH)),)
+	@$(PY) -m kvtop_lib.bench.client
+endif
 
 lossless: $(READY)  ## greedy outputs of every arm against the baseline, 50 prompts
 	@$(PY) -m kvtop_lib.cli lossless $(PROFILE)
