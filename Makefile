@@ -20,7 +20,7 @@ READY := $(VENV)/.kvtop-$(EXTRA)-$(shell cat $(LOCKS) | cksum | tr -d ' ')
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .SECONDEXPANSION:
-.PHONY: help reproduce install model keys note test lint lab bench lossless train-mtp record clean
+.PHONY: help reproduce install model keys note test lint lab bench lossless soak train-mtp record clean
 
 help:  ## what can be made
 	@echo "make TARGET [PROFILE=$(PROFILE)] [VENV=$(VENV)]"
@@ -95,6 +95,7 @@ BENCH ?= engine client
 bench: model  ## what the parts cost (BENCH=engine: kernels, iterations; BENCH=client: client)
 ifneq ($(filter engine,$(BENCH)),)
 	@$(PY) -m kvtop_lib.sglang_plugin.kernels.bench
+	@$(PY) -m kvtop_lib.sglang_plugin.drafts.bench
 	@$(PY) -m kvtop_lib.sglang_plugin.bare_loop bench --model $(or $(KVTOP_CACHE),.cache/kvtop)/smollm2
 	@$(PY) -m kvtop_lib.bench.served
 endif
@@ -102,8 +103,11 @@ ifneq ($(filter client,$(BENCH)),)
 	@$(PY) -m kvtop_lib.bench.client
 endif
 
-lossless: $(READY)  ## greedy outputs of every arm against the baseline, 50 prompts
-	@$(PY) -m kvtop_lib.cli lossless $(PROFILE)
+lossless: $(READY)  ## greedy outputs of every arm against the baseline (PROMPTS=50)
+	@$(PY) -m kvtop_lib.cli lossless $(PROFILE) --every-arm $(and $(PROMPTS),--prompts $(PROMPTS))
+
+soak: $(READY)  ## random arrivals, aborts and widths on one server (MINUTES=30)
+	@$(PY) -m kvtop_lib.bench.soak --minutes $(or $(MINUTES),30)
 
 train-mtp: $(READY)  ## train the MTP layer anew and replace the committed one (hours; resumes)
 	@$(PY) -m kvtop_lib.runner notebooks/05_train_mtp_layer.ipynb $(OUTPUTS)/05_train_mtp_layer.ipynb

@@ -45,7 +45,7 @@ DEPLOYS = ("probe", "engine", "sglang_plugin")
 """Parts of the library that a deployment executes."""
 
 NOT_MEASURED = (
-    "sglang_plugin/bare_", "sglang_plugin/kernels/bench",
+    "sglang_plugin/bare_", "sglang_plugin/kernels/bench", "sglang_plugin/drafts/bench",
     "trace/record", "trace/agent", "trace/corpus",
     "trace/card", "trace/loops", "trace/partial", "trace/served",
 )  # fmt: skip
@@ -75,7 +75,7 @@ def fields(params: ParamsFile, words: set[str] = WORDS) -> dict[str, Any]:
 
 def model_inputs(model: Model, arm: Arm) -> dict[str, Any]:
     """What the served weights depend on; the MTP layer only in an arm that drafts with it."""
-    drafts = arm.draft.method == "mtp"
+    drafts = arm.draft.uses_mtp
     found: dict[str, Any] = {"model": fields(model, WORDS if drafts else {*WORDS, "mtp"})}
     if model.builder:
         found["weights"] = {

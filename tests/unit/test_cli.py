@@ -101,3 +101,8 @@ def test_lossless_says_which_arm_differs(monkeypatch, capsys, tmp_path, other, s
     assert kvtop(monkeypatch, "lossless", "test", "--prompts", "3") == status
     shown = capsys.readouterr()
     assert ("kvtop: outputs differ from the baseline's: mtp_w2" in shown.err) == bool(status)
+    capsys.readouterr()
+    assert kvtop(monkeypatch, "lossless", "test", "--prompts", "3", "--every-arm") == status
+    assert {
+        line.partition(":")[0] for line in capsys.readouterr().out.splitlines()
+    } >= outputs.keys()
