@@ -130,7 +130,8 @@ def _shown_at(
     """Values that the gauge may show at a time."""
     last = int(np.searchsorted(start, t_s, side="right"))  # iterations that had begun
     recent = np.flatnonzero(decodes[:last])[-GAUGE_ITERATIONS:]
-    first = min(recent[0] if len(recent) else 0, np.searchsorted(start, t_s - GAUGE_S))
+    oldest = recent[0] if len(recent) == GAUGE_ITERATIONS else 0
+    first = min(oldest, np.searchsorted(start, t_s - GAUGE_S))
     values = set(shown[first:last].tolist())
     # nothing ran: before the first iteration, after the last, or in a pause between two
     pauses = np.append(start[first + 1 : last], t_s) - end[first:last]
