@@ -20,7 +20,7 @@ READY := $(VENV)/.kvtop-$(EXTRA)-$(shell cat $(LOCKS) | cksum | tr -d ' ')
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .SECONDEXPANSION:
-.PHONY: help reproduce install model keys note test lint lab bench lossless soak train-mtp record clean
+.PHONY: help reproduce retry install model keys note test lint lab bench lossless soak train-mtp record clean
 
 help:  ## what can be made
 	@echo "make TARGET [PROFILE=$(PROFILE)] [VENV=$(VENV)]"
@@ -32,11 +32,15 @@ help:  ## what can be made
 KEYS := $(RUN)/keys
 DEPLOYED := $(ARMS:%=$(RUN)/%/deploy/10_deploy.ipynb)
 MEASURED := $(BLOCKS:%=$(RUN)/%/20_sweep.ipynb)
-ANALYSED := $(RUN)/30_acceptance.ipynb $(RUN)/40_iterations.ipynb
+ANALYSED := $(addprefix $(RUN)/,30_acceptance.ipynb 40_iterations.ipynb 50_decision.ipynb)
 
 reproduce: keys  ## measure what has changed and render the note (PROFILE=name)
 	@if $(MAKE) -q --no-print-directory $(NOTE); then echo "nothing to do: $(NOTE) is current"; \
 	else $(MAKE) --no-print-directory $(NOTE) && echo "done: $(NOTE)"; fi
+
+retry: $(READY)  ## measure again the points that are not ok, then go on as `reproduce`
+	@$(STEP) retry
+	@$(MAKE) --no-print-directory reproduce
 
 keys: $(READY)
 	@$(STEP) keys
@@ -117,6 +121,6 @@ record: $(READY)  ## record an agent trace from the baseline (TRACE=file)
 
 clean:  ## remove what can be made again without measuring; raw records stay
 	rm -rf build *.egg-info .pytest_cache .ruff_cache .hypothesis
-	rm -f $(OUTPUTS)/note.html $(OUTPUTS)/runs/*/note.html $(OUTPUTS)/runs/*/[349]0_*.ipynb
+	rm -f $(OUTPUTS)/note.html $(OUTPUTS)/runs/*/note.html $(OUTPUTS)/runs/*/[3459]0_*.ipynb
 	find . -path ./.venv -prune -o -name __pycache__ -prune -exec rm -rf {} +
 	[ ! -d $(OUTPUTS) ] || find $(OUTPUTS) \( -name '*.ipynb.partial' -o -name '*.html.partial' \) -delete

@@ -13,8 +13,10 @@ from kvtop_lib.engine.iterations_stream import cut
 from kvtop_lib.metrics import derive
 from kvtop_lib.metrics.audits import PAGE_TOKENS
 from kvtop_lib.params import load_arm, load_model, load_profile, load_workload
+from kvtop_lib.params.shape import Load, load_name
+from kvtop_lib.provenance import machine_state
 from kvtop_lib.replay import Plan, SessionPool, run_point
-from kvtop_lib.store import Run, write_json
+from kvtop_lib.store import Run, read_json, write_json
 from kvtop_lib.terms import SCHEMA, KvtopError
 from kvtop_lib.trace import load_trace
 
@@ -58,27 +60,70 @@ class Block:
         """Folder of this block's records."""
         return self.records.block_dir(self.arm.id, self.number)
 
+    @property
+    def loads(self) -> list[Load]:
+        """Loads of the arm, in the order of measurement."""
+        return self.profile.loads_of(self.arm.id)
+
+    @property
+    def _launches(self) -> int:
+        return len(list(self.folder.glob("machine*.json")))
+
     def launch(self) -> Server:
-        """Start the arm's server and record its deployment.
+        """Start the arm's server and record its deployment and the state of the machine.
+
+        A block that was interrupted goes on in another launch, whose files stand in ``launch<n>``.
 
         Raises
         ------
         KvtopError
             As `kvtop_lib.engine.Server.launch`.
         """
-        server = Server.launch(self.model, self.arm, self.folder)
+        number = self._launches + 1
+        folder = self.folder if number == 1 else self.folder / f"launch{number}"
+        state = {"launch": number, "before": machine_state()}
+        server = Server.launch(self.model, self.arm, folder)
         record = deployment(server, self.model, self.arm)
         self._page_tokens = record.get("resolved", {}).get("page_size") or PAGE_TOKENS
-        write_json(self.folder / "deployment.json", record)
+        write_json(folder / "deployment.json", record)
+        write_json(self._machine(number), state)
         return server
+
+    def _machine(self, number: int) -> Path:
+        return self.folder / ("machine.json" if number == 1 else f"machine{number}.json")
+
+    def end(self, server: Server) -> None:
+        """Stop the server and record the state that the machine is left in."""
+        server.stop()
+        file = self._machine(max(1, self._launches))
+        write_json(file, {**read_json(file), "after": machine_state()})
+
+    def finished(self, load: Load) -> dict[str, Any] | None:
+        """The line of a point that this block has measured and that is not asked for again.
+
+        An aborted point is not finished; one that failed is, until ``make retry``.
+        """
+        name, retry = load_name(load), self.folder / "retry"
+        asked = retry.read_text(encoding="utf-8").split() if retry.is_file() else []
+        mine = [
+            line for line in self.records.lines()
+            if (line["arm"], line["block"], line["load"]) == (self.arm.id, self.number, name)
+            and line["workload"] == self.workload.id and line.get("key") == self.key
+            and self.records.folder(line).is_dir()
+        ]  # fmt: skip
+        if not mine or mine[-1]["status"] == "aborted":
+            return None
+        return None if name in asked and mine[-1]["status"] != "ok" else mine[-1]
 
     def measure(self, server: Server, c: int) -> dict[str, Any]:
         """Flush the caches, replay the point at `c` lanes, and append its line to results.jsonl.
 
         A point that cannot be measured gets a line with status ``failed`` and no number, and the
         sweep may go on; an interrupted one is recorded as ``aborted`` before the interrupt is
-        passed on.
+        passed on. A point that is `finished` is not measured again.
         """
+        if line := self.finished(c):
+            return line
         labels = self._labels(c)
         place = [labels[k] for k in ("arm", "block", "workload", "load", "attempt")]
         folder = self.records.point_dir(*place)

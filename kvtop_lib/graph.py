@@ -8,11 +8,9 @@ from pathlib import Path
 
 from kvtop_lib.digest import digest, file_digest
 from kvtop_lib.params import Profile
+from kvtop_lib.plan import ANALYSIS_S, DEPLOY_S, lifetimes
 
 BASELINE = "baseline"
-DEPLOY_S = 60.0  # launch, probe, end
-LAUNCH_S = 40.0  # of a block
-ANALYSIS_S = 15.0
 
 
 @dataclass(frozen=True)
@@ -74,20 +72,18 @@ def deploys(profile: Profile) -> list[Step]:
 
 
 def blocks(profile: Profile) -> list[Step]:
-    """Server lifetimes, interleaved: A B C, then C B A, and so on, so that drift hits all arms."""
-    point_s = profile.burn_in_s + profile.warmup_s + profile.window_s + profile.drain_s / 2
-    each_s = LAUNCH_S + len(profile.loads) * point_s
-    order = [
-        (arm, k)
-        for k in range(1, profile.blocks + 1)
-        for arm in (profile.arms if k % 2 else reversed(profile.arms))
+    """Server lifetimes in the order of the plan (`kvtop_lib.plan`)."""
+    return [
+        Step(place, "20_sweep", x["arm"], place, x["expected_s"])
+        for x in lifetimes(profile)
+        for place in [f"{x['arm']}/b{x['block']}"]
     ]
-    return [Step(f"{a}/b{k}", "20_sweep", a, f"{a}/b{k}", each_s) for a, k in order]
 
 
 def analyses() -> list[Step]:
     """Notebooks that read records and need no server."""
-    return [Step(n, n, n, ".", ANALYSIS_S) for n in ("30_acceptance", "40_iterations")]
+    names = ("30_acceptance", "40_iterations", "50_decision")
+    return [Step(n, n, n, ".", ANALYSIS_S) for n in names]
 
 
 def steps(profile: Profile) -> list[Step]:

@@ -11,7 +11,7 @@ formatting or saving a notebook in JupyterLab change nothing. Keys of a run, in 
     The same with `10_deploy` and the number of probe prompts, without workload and plan.
 ``manifest.key``
     All of these, and the profile's prose.
-``30_acceptance.key``, ``40_iterations.key``, ``90_note.key``, ``derive.key``
+``30_acceptance.key``, ``40_iterations.key``, ``50_decision.key``, ``90_note.key``, ``derive.key``
     The notebook with its prose, and the sources of metrics, statistics, figures and note.
 
 ``<key>.inputs.json`` beside a measurement's key names each ingredient's own hash, so that a
@@ -37,6 +37,7 @@ from kvtop_lib.digest import (
 )
 from kvtop_lib.params import Arm, Model, Profile, Workload, load_arm, load_model, load_workload
 from kvtop_lib.params.base import ParamsFile
+from kvtop_lib.params.shape import load_name
 
 MEASURES = ("block", "engine", "trace", "replay", "sglang_plugin")
 """Parts of the library that a block executes."""
@@ -52,10 +53,13 @@ NOT_MEASURED = (
 """Files of `MEASURES` that no measured server or client runs: bench and recording."""
 
 DERIVES = ("metrics", "store")
-ANALYSES = (*DERIVES, "stats", "acceptance", "iterations", "tables", "figures", "note")
+ANALYSES = (
+    *DERIVES, "stats", "acceptance", "iterations", "decomposition", "costmodel", "ablation",
+    "decision", "tables", "figures", "note",
+)  # fmt: skip
 ENGINE_PINS = ("sglang", "torch", "transformers")
 WORDS = {"id", "title", "description", "licence", "weights"}  # prose of a parameter file
-PLAN_WORDS = {*WORDS, "arms", "blocks", "model", "workload", "lossless_prompts"}
+PLAN_WORDS = {*WORDS, "arms", "only", "blocks", "model", "workload", "lossless_prompts"}
 
 
 def pins(names: Iterable[str]) -> dict[str, str]:
@@ -118,10 +122,17 @@ def block_inputs(profile: Profile, model: Model, workload: Workload, arm: Arm) -
         **served,
         "workload": fields(workload),
         "trace": trace_digest(workload),
-        "plan": fields(profile, PLAN_WORDS),
+        "plan": fields(profile, PLAN_WORDS) | _only(profile, arm),
         "code of engine, plug-in, trace and replay": sources(MEASURES, NOT_MEASURED),
         "20_sweep": notebook_digest("20_sweep", prose=False),
     }
+
+
+def _only(profile: Profile, arm: Arm) -> dict[str, Any]:
+    """Loads of an arm that is measured at some alone; other arms do not depend on them."""
+    if arm.id not in profile.only:
+        return {}
+    return {"only": [load_name(x) for x in profile.loads_of(arm.id)]}
 
 
 def run_keys(profile: Profile) -> dict[str, dict[str, Any]]:
@@ -135,7 +146,7 @@ def run_keys(profile: Profile) -> dict[str, dict[str, Any]]:
     keys["derive"] = {"code of metrics": sources(DERIVES)}
     analysis = sources(ANALYSES)
     arms = [load_arm(a).title for a in profile.arms]
-    for name in ("30_acceptance", "40_iterations", "90_note"):
+    for name in ("30_acceptance", "40_iterations", "50_decision", "90_note"):
         keys[name] = {name: notebook_digest(name, prose=True), "code": analysis, "arms": arms}
     return keys
 

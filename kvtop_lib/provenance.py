@@ -70,6 +70,40 @@ def machine() -> dict[str, Any]:
     }
 
 
+def machine_state() -> dict[str, Any]:
+    """State of the machine now; what cannot be read is None.
+
+    Returns
+    -------
+    dict
+        ``utc``, ``load_average`` (1, 5, 15 min), ``cpu_hz`` (mean of the cores),
+        ``throttle_events`` (sum of the cores' counters since boot), ``temperature_c`` (highest
+        sensor), ``memory_available_bytes``.
+    """
+    import psutil
+
+    counters = []
+    for file in Path("/sys/devices/system/cpu").glob("cpu*/thermal_throttle/core_throttle_count"):
+        try:
+            counters.append(int(file.read_text()))
+        except (OSError, ValueError):
+            continue
+    sensors = getattr(psutil, "sensors_temperatures", dict)()
+    warmest = [s.current for found in sensors.values() for s in found if s.current]
+    try:
+        frequency = psutil.cpu_freq()
+    except (OSError, NotImplementedError):
+        frequency = None
+    return {
+        "utc": datetime.now(UTC).isoformat(timespec="seconds"),
+        "load_average": [round(x, 2) for x in os.getloadavg()],
+        "cpu_hz": frequency.current * 1e6 if frequency else None,
+        "throttle_events": sum(counters) if counters else None,
+        "temperature_c": max(warmest) if warmest else None,
+        "memory_available_bytes": psutil.virtual_memory().available,
+    }
+
+
 def versions() -> dict[str, str | None]:
     """Python's version and those of the packages that act in a measurement (None: absent)."""
     found: dict[str, str | None] = {"python": platform.python_version()}

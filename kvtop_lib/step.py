@@ -1,14 +1,16 @@
 """One step of a run, as the Makefile calls it: ``python -m kvtop_lib.step PROFILE STEP``.
 
-STEP is ``keys`` (write changed keys and the graph's variables), ``manifest``, ``<arm>/deploy``,
-``<arm>/b<k>``, ``derive``, ``30_acceptance``, ``40_iterations`` or ``note``. A step whose result
-was made with the wanted key does nothing, whatever the file times say. Records of an earlier
-measurement are moved to ``<run>/superseded/``, never edited.
+STEP is ``keys`` (write changed keys, the graph's variables and the plan), ``manifest``,
+``<arm>/deploy``, ``<arm>/b<k>``, ``derive``, ``30_acceptance``, ``40_iterations``, ``note``, or
+``retry`` (ask for the points that failed). A step whose result was made with the wanted key does
+nothing, whatever the file times say. An interrupted block goes on in another launch: what it has
+measured stays. Records of an earlier measurement are moved to ``<run>/superseded/``, never edited.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
@@ -19,7 +21,11 @@ from kvtop_lib import graph, keys, paths
 from kvtop_lib.digest import write_if_changed
 from kvtop_lib.graph import Step
 from kvtop_lib.params import Model, Profile, load_model, load_profile
+from kvtop_lib.plan import plan
 from kvtop_lib.terms import KvtopError
+
+BEGUN = "begun.key"  # in a block's folder: the key that its points are measured under
+RETRY = "retry"  # in a block's folder: loads that are asked for again
 
 
 def say(text: str) -> None:
@@ -45,6 +51,7 @@ def update_keys(profile: Profile, run: Path) -> None:
         if name in profile.arms:
             say(f"{name}: to be measured again, changed: {', '.join(reasons)}")
     write_if_changed(run / "graph.mk", graph.variables(profile))
+    write_if_changed(run / "plan.json", json.dumps(plan(profile), indent=1) + "\n")
 
 
 def ensure_model(model: Model) -> None:
@@ -90,13 +97,36 @@ def execute(step: Step, profile: Profile, run: Path) -> None:
     place = f"[{everything.index(step) + 1}/{len(everything)}] {step.name.replace('/', ', ')}"
     left = graph.minutes(graph.left_s(profile, run))
     say(f"{place}: {graph.minutes(step.estimate_s)}; whole run: {left} left")
-    if step.folder != ".":
-        if old := set_aside(run, run / step.folder):
-            say(f"  earlier records kept in {old.relative_to(run)}")
-        ensure_model(load_model(profile.model))
     wanted = step.wanted(run)
+    if step.folder != ".":
+        begun = run / step.folder / BEGUN
+        if step.block and begun.is_file() and begun.read_text().strip() == wanted:
+            say("  goes on where it stopped")
+        elif old := set_aside(run, run / step.folder):
+            say(f"  earlier records kept in {old.relative_to(run)}")
+        if step.block:
+            write_if_changed(begun, wanted + "\n")
+        ensure_model(load_model(profile.model))
     runner.run(paths.notebooks_dir() / f"{step.notebook}.ipynb", target, given(step, profile, run))
     write_if_changed(target.with_suffix(".key"), wanted + "\n")
+    if step.block:
+        (run / step.folder / RETRY).unlink(missing_ok=True)
+
+
+def ask_again(profile: Profile, run: Path) -> None:
+    """Ask for every current point that is not ``ok``: its block goes on in another launch."""
+    from kvtop_lib.store import Run
+
+    update_keys(profile, run)
+    results = Run(run).results()
+    bad = results[results["status"] != "ok"]
+    planned = {(s.arm, s.block): s for s in graph.blocks(profile)}
+    for (arm, block), points in bad.groupby(["arm", "block"]):
+        if (step := planned.get((arm, int(block)))) and step.done(run):
+            loads = points["load"].tolist()
+            (run / step.folder / RETRY).write_text("\n".join(loads) + "\n", encoding="utf-8")
+            step.target(run).unlink()
+            say(f"{step.name}: {', '.join(loads)} to be measured again")
 
 
 def derive_all(run: Path) -> None:
@@ -142,6 +172,8 @@ def do(profile_name: str, name: str) -> None:
         (run / "derive.key").touch()
     elif name == "note":
         render(profile, run)
+    elif name == "retry":
+        ask_again(profile, run)
     elif name in known:
         execute(known[name], profile, run)
     else:

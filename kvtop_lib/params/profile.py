@@ -7,7 +7,7 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from kvtop_lib.params.base import ParamsFile
-from kvtop_lib.params.shape import LoadField
+from kvtop_lib.params.shape import Load, LoadField
 
 
 class Profile(ParamsFile):
@@ -17,6 +17,7 @@ class Profile(ParamsFile):
     arms: list[str] = Field(min_length=1)
     workload: str
     loads: list[LoadField] = Field(min_length=1)  # lanes (8), rates ('r0.50'), see params.shape
+    only: dict[str, list[LoadField]] = {}  # arms that are measured at some of the loads alone
     blocks: int = Field(default=1, ge=1)  # server lifetimes per arm; the unit of repetition
     seed: int = 1
     burn_in_s: float = Field(ge=0)
@@ -25,6 +26,10 @@ class Profile(ParamsFile):
     drain_s: float = Field(ge=0)
     timeout_s: float = Field(gt=0)  # of one request
     lossless_prompts: int = Field(default=20, ge=0)
+
+    def loads_of(self, arm: str) -> list[Load]:
+        """Loads at which an arm is measured, in the profile's order."""
+        return [x for x in self.loads if x in self.only.get(arm, self.loads)]
 
     @property
     def point_s(self) -> float:
@@ -39,4 +44,9 @@ class Profile(ParamsFile):
                 raise ValueError(f"{name} names one thing twice: {values}")
         if "baseline" not in self.arms:
             raise ValueError("arms must contain 'baseline': every ratio is formed against it")
+        for arm, loads in self.only.items():
+            if arm == "baseline" or arm not in self.arms:
+                raise ValueError(f"only: {arm!r} is not an arm of this profile to be restricted")
+            if not loads or [x for x in loads if x not in self.loads]:
+                raise ValueError(f"only: {arm!r} needs some of the profile's loads")
         return self

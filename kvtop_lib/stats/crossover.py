@@ -105,6 +105,9 @@ def crossover(
 def crossovers(ratios: pd.DataFrame, confidence: float = 0.95) -> pd.DataFrame:
     """Crossover of every arm and workload in `kvtop_lib.stats.block_ratios`'s output.
 
+    Loads with one block are left out where two or more have repeats, and make an estimate without
+    an interval otherwise.
+
     Returns
     -------
     DataFrame
@@ -112,6 +115,8 @@ def crossovers(ratios: pd.DataFrame, confidence: float = 0.95) -> pd.DataFrame:
     """
     parts, rows = of_ratios(ratios), []
     for (arm, workload), own in ratios.groupby(["arm", "workload"], sort=False):
+        n = own.groupby("c")["block"].transform("size")
+        own = own[n > 1] if own.loc[n > 1, "c"].nunique() > 1 else own
         by = own.groupby("c", sort=True)
         loads = np.array([c for c, _ in by], float)
         if len(loads) < 2 or (loads <= 0).any():

@@ -1,5 +1,6 @@
-"""`30_acceptance`, `40_iterations` and `90_note` on the synthetic run, executed as they ship."""
+"""The analyses and the note on the synthetic run, executed as they ship."""
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -40,6 +41,22 @@ def test_iterations(run, tmp_path):
     shown = "\n".join(execute("40_iterations", tmp_path, run=str(run)))
     # at c = 1, log 1.7 (tokens) and log(1.3 / 1.7) (time) make up log 1.3
     assert re.search(r"mtp_w2 +1 +-0\.268", shown) and re.search(r" 0\.531", shown)
+
+
+def test_decision(run, tmp_path):
+    shown = "\n".join(execute("50_decision", tmp_path, run=str(run)))
+    found = json.loads((run / "decision.json").read_text())
+    ranges = {a["arm"]: a["ranges"] for a in found["decisions"][0]["arms"]}
+    assert ranges["mtp_w2"][0] == {"verdict": "better", "from": 1, "to": 8}
+    assert re.search(r"mtp_w2: crossover at load 16", shown) and "no A/A pair" in shown
+
+
+def test_simulation(tmp_path):
+    shown = "\n".join(execute("60_simulation", tmp_path, runs=400))
+    called = float(re.search(r"A/A called different: ([\d.]+)%", shown).group(1))
+    assert 3 < called < 7.5
+    held = [float(x) for x in re.findall(r"in its interval ([\d.]+)%", shown)]
+    assert len(held) == 3 and min(held) > 91
 
 
 def test_the_note_is_one_small_file_that_fetches_nothing(published):

@@ -37,11 +37,13 @@ FAKES = {
     "20_sweep": ('profile = ""\narm = ""\nblock = 0\nrun = ""\nkey = ""', SWEEP),
     "30_acceptance": ('run = ""', LOG.format(text='"acceptance"')),
     "40_iterations": ('run = ""', LOG.format(text='"iterations"')),
+    "50_decision": ('run = ""', LOG.format(text='"decision"')),
     "90_note": ('run = ""', LOG.format(text='"note"')),
 }
+ANALYSED = ["acceptance", "iterations", "decision", "note"]
 FIRST = [
     "deploy baseline", "deploy other", "sweep baseline 1", "sweep other 1", "sweep other 2",
-    "sweep baseline 2", "acceptance", "iterations", "note",
+    "sweep baseline 2", *ANALYSED,
 ]  # fmt: skip
 
 
@@ -109,7 +111,7 @@ def test_the_graph_measures_what_has_changed_and_nothing_else(root):
     run = root / "outputs" / "runs" / "p"
     done, out = make(root)
     assert done == FIRST  # blocks interleaved: A B, then B A
-    assert "[1/8]" in out and "left" in out
+    assert "[1/9]" in out and "left" in out
 
     done, out = make(root)
     assert (done, "nothing to do" in out) == ([], True)
@@ -129,7 +131,7 @@ def test_the_graph_measures_what_has_changed_and_nothing_else(root):
     edit(root, "arms/other", env={"X": "1"})
     done, out = make(root)
     assert done == [
-        "deploy other", "sweep other 1", "sweep other 2", "acceptance", "iterations", "note",
+        "deploy other", "sweep other 1", "sweep other 2", *ANALYSED,
     ]  # fmt: skip
     assert "other: to be measured again, changed: arm (env)" in out
     kept = sorted(p.name.rsplit("-", 1)[0] for p in (run / "superseded").glob("other-*"))
@@ -152,11 +154,34 @@ def test_a_failing_block_leaves_a_partial_and_no_result(root):
     _, out = make(root, ok=False)
     assert "20_sweep.ipynb failed in cell 2: ValueError: out of tokens" in out
     block = root / "outputs" / "runs" / "p" / "baseline" / "b1"
-    assert [p.name for p in block.iterdir()] == ["20_sweep.ipynb.partial"]
+    assert sorted(p.name for p in block.iterdir()) == ["20_sweep.ipynb.partial", "begun.key"]
     write_notebook(root, "20_sweep")
     done, _ = make(root)
-    assert done == ["sweep baseline 1", "acceptance", "iterations", "note"]  # deployed before
+    assert done == ["sweep baseline 1", *ANALYSED]  # deployed before
     assert not list(block.glob("*.partial"))
+
+
+def test_an_interrupted_block_goes_on_and_failed_points_are_asked_for_again(root):
+    """The block's folder stays when its key is the same; `make retry` names the points."""
+    edit(root, "profiles/p", arms=["baseline"], blocks=1)
+    block = root / "outputs" / "runs" / "p" / "baseline" / "b1"
+    body = FAKES["20_sweep"][1]
+    write_notebook(root, "20_sweep", code=body + "if not os.path.exists(f'{run}/go'): 1 / 0\n")
+    make(root, ok=False)
+    (block / "mark").write_text("measured before the interruption")
+    (block.parents[1] / "go").write_text("")
+    done, out = make(root)
+    assert "sweep baseline 1" in done and "goes on where it stopped" in out
+    assert (block / "mark").is_file() and not (block.parents[1] / "superseded").exists()
+    plan = json.loads((block.parents[1] / "plan.json").read_text())
+    assert [(x["arm"], x["block"]) for x in plan["lifetimes"]] == [("baseline", 1)]
+
+    done, out = make(root)  # the failed point is not measured again by itself
+    assert (done, "nothing to do" in out) == ([], True)
+    done, out = make(root, "retry")
+    assert "baseline/b1: c1 to be measured again" in out
+    assert done[0] == "sweep baseline 1" and (block / "mark").is_file()
+    assert not (block / "retry").exists()
 
 
 def test_clean_spares_raw_records(root):
@@ -168,7 +193,7 @@ def test_clean_spares_raw_records(root):
     assert (run / "baseline" / "b1" / "record").is_file()
     assert len((run / "results.jsonl").read_text().splitlines()) == 1
     done, _ = make(root)
-    assert done == ["acceptance", "iterations", "note"]
+    assert done == ANALYSED
 
 
 def test_a_wrong_parameter_file_stops_everything_with_one_sentence(root):

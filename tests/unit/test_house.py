@@ -14,11 +14,11 @@ PACKAGE = ROOT / "kvtop_lib"
 FLOORS = [
     {"terms", "paths"},
     {"params", "store", "digest", "runner"},
-    {"provenance"},
+    {"provenance", "plan"},
     {"trace", "models", "engine"},
     {"replay"},
     {"metrics", "stats"},
-    {"acceptance", "iterations"},
+    {"acceptance", "iterations", "decomposition", "costmodel", "ablation", "decision"},
     {"figures", "tables", "audit"},
     {"probe", "block", "keys", "graph", "note", "top"},
     {"step", "cli", "bench"},

@@ -9,6 +9,7 @@ import yaml
 from kvtop_lib import digest, keys, params
 
 ARM_KEYS = {"baseline", "mtp_w2"}
+ANALYSED = {"30_acceptance", "40_iterations", "50_decision"}
 
 
 @pytest.fixture
@@ -70,9 +71,10 @@ def changed(before: dict[str, str]) -> set[str]:
     [
         ("arms/mtp_w2", {"env": {"A": "1"}}, {"mtp_w2", "mtp_w2.deploy"}),
         ("arms/mtp_w2", {"description": "prose"}, set()),
-        ("arms/mtp_w2", {"title": "shown in figures"}, {"30_acceptance", "40_iterations"}),
+        ("arms/mtp_w2", {"title": "shown in figures"}, ANALYSED),
         ("profiles/p", {"window_s": 2}, ARM_KEYS),
         ("profiles/p", {"blocks": 3, "description": "more repeats"}, set()),
+        ("profiles/p", {"only": {"mtp_w2": [1]}}, {"mtp_w2"}),
         ("profiles/p", {"lossless_prompts": 5}, {f"{a}.deploy" for a in ARM_KEYS}),
         ("workloads/w", {"think_factor": 1.0}, ARM_KEYS),
         ("models/m", {"context_tokens": 1024}, ARM_KEYS | {f"{a}.deploy" for a in ARM_KEYS}),

@@ -1,0 +1,108 @@
+"""Naming a cause: only when its isolating arm moves the result and the others do not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pandas as pd
+
+from kvtop_lib.stats import Floor, verdicts
+from kvtop_lib.terms import KvtopError
+
+
+@dataclass(frozen=True)
+class Isolation:
+    """One possible cause and the pair of arms that differ in it alone.
+
+    Attributes
+    ----------
+    cause : in words, for the table.
+    arm : has the cause.
+    reference : the same without it.
+    """
+
+    cause: str
+    arm: str
+    reference: str = "baseline"
+
+
+ISOLATIONS = (
+    Isolation("admission: the cap on running requests", "baseline_cap"),
+    Isolation("memory: fewer KV tokens", "baseline_kv"),
+    Isolation("deployment: MTP is loaded and never drafts", "mtp_width_off"),
+    Isolation("verification: the same deployment, drafting or not", "mtp_width_on",
+              "mtp_width_off"),
+)  # fmt: skip
+"""Pairs that KVTop's arms can form; those that a run lacks are reported as not measured."""
+
+
+def ablations(
+    summaries: dict[str, pd.DataFrame],
+    c: float,
+    workload: str,
+    effect: str,
+    isolations: tuple[Isolation, ...] = ISOLATIONS,
+    floor: Floor | None = None,
+) -> pd.DataFrame:
+    """Which isolating pairs move the result at one load.
+
+    Parameters
+    ----------
+    summaries
+        Reference arm -> `kvtop_lib.stats.summarise` of the ratios to it.
+    c, workload
+        The point.
+    effect
+        What is to be explained: ``higher`` or ``lower`` (`kvtop_lib.stats.verdicts`).
+    isolations
+        Possible causes.
+    floor
+        The A/A pair's, as in `kvtop_lib.stats.verdicts`.
+
+    Returns
+    -------
+    DataFrame
+        ``cause``, ``arm``, ``reference``, ``n``, ``ratio``, ``low``, ``high``, ``verdict``
+        (``not measured`` where the pair is missing) and ``moves``: in the effect's direction.
+
+    Raises
+    ------
+    KvtopError
+        When `effect` is no difference: there is nothing to explain.
+    """
+    if effect not in ("higher", "lower"):
+        raise KvtopError(f"an effect of {effect!r} has no cause to be named")
+    rows = []
+    for one in isolations:
+        found = summaries.get(one.reference, pd.DataFrame(columns=["arm", "workload", "c"]))
+        at = found[(found["arm"] == one.arm) & (found["c"] == c) & (found["workload"] == workload)]
+        row = {"cause": one.cause, "arm": one.arm, "reference": one.reference}
+        if len(at):
+            row |= at.iloc[0][["n", "ratio", "low", "high"]].to_dict()
+            row["verdict"] = verdicts(at, floor).iloc[0]
+        rows.append({"n": 0, "verdict": "not measured", **row})
+    columns = ["cause", "arm", "reference", "n", "ratio", "low", "high", "verdict"]
+    table = pd.DataFrame(rows).reindex(columns=columns)
+    return table.assign(moves=table["verdict"] == effect)
+
+
+def named(table: pd.DataFrame) -> str:
+    """The conclusion that a table of `ablations` allows, in one sentence."""
+    measured = table[table["verdict"] != "not measured"]
+    missing = len(table) - len(measured)
+    left = f"; {missing} of {len(table)} isolating pairs were not measured" if missing else ""
+    if measured.empty:
+        return "no cause is named: no isolating pair was measured"
+    if (measured["verdict"] == "unknown").any():
+        return f"no cause is named: one block and no A/A pair do not tell a change from noise{left}"
+    moving = measured[measured["moves"]]
+    if moving.empty:
+        return f"no cause is named: no isolating pair moves the result in this direction{left}"
+    if len(moving) > 1:
+        causes = "; ".join(moving["cause"])
+        return f"no single cause is named: {len(moving)} pairs move the result ({causes}){left}"
+    if len(measured) < 2:
+        return f"no cause is named: only one isolating pair was measured{left}"
+    others = len(measured) - 1
+    what = f"its pair moves the result, the other {others} measured do not"
+    return f"{moving['cause'].iloc[0]}: {what}{left}"

@@ -1,0 +1,191 @@
+"""``decision.json``: the whole decision of a run, from its results and manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from kvtop_lib import costmodel, stats
+from kvtop_lib.decision.command import server_command_text
+from kvtop_lib.decision.judge import BASELINE, RULE, Target, judge, ranges, recommend
+from kvtop_lib.store import Run, write_json
+from kvtop_lib.terms import SCHEMA, KvtopError
+
+OPEN = " (open loop, load = starts/s)"
+_SHOWN = "c n ratio low high p_higher verdict meets baseline_meets detectable lines".split()
+
+
+def load_axis(results: pd.DataFrame) -> pd.DataFrame:
+    """Results with a load in every row: lanes, or the rate that a load's name begins with.
+
+    Open loops become a workload of their own, since lanes and rates are not on one axis; loads
+    without a single rate (steps, trace time stamps) are left out.
+    """
+    rate = pd.to_numeric(results["load"].str.extract(r"^r(\d+(?:\.\d+)?)")[0])
+    kind = results["load"].str.extract(r"^r\d+(?:\.\d+)?(?:-(.+))?$")[0].fillna("poisson")
+    lanes = pd.to_numeric(results["c"], errors="coerce").where(rate.isna())
+    frame = results.assign(c=lanes.fillna(rate))
+    frame["workload"] = np.where(
+        rate.notna(), results["workload"] + ", " + kind + OPEN, results["workload"]
+    )
+    return frame.dropna(subset=["c"])
+
+
+def decide(
+    run: Run,
+    targets: Mapping[str, Mapping[str, float]] | None = None,
+    confidence: float = 0.95,
+) -> dict[str, Any]:
+    """The decision of a run.
+
+    Parameters
+    ----------
+    run
+        Its ``results.jsonl`` and ``manifest.json`` are read, nothing else.
+    targets
+        Latency targets by name, limits in seconds by column (`Target`); throughput alone is
+        always judged.
+    confidence
+        Of the intervals.
+
+    Returns
+    -------
+    dict
+        ``rule``, ``how_sure``, ``noise_floor``, ``multiplicity``, ``cost_model`` and ``decisions``:
+        per workload and target the arms with their ``ranges``, ``crossover`` and ``points``, and
+        ``recommended`` with a server ``command`` (null for a manifest that does not say enough;
+        ``no_command`` says what).
+
+    Raises
+    ------
+    KvtopError
+        When the run has no result, or its baseline none that is ok.
+    """
+    results, manifest = run.results(), run.manifest
+    if results.empty:
+        raise KvtopError(f"run {run.name!r} has no point in results.jsonl yet; run the sweep")
+    wanted = [Target(), *(Target(n, limits) for n, limits in (targets or {}).items())]
+    points, decisions, whole = load_axis(results), [], []
+    for workload, own in points.groupby("workload", sort=True):
+        if not ((own["arm"] == BASELINE) & (own["status"] == "ok")).any():
+            continue
+        turns = stats.crossovers(stats.block_ratios(own, "output_tok_s", BASELINE), confidence)
+        turn = dict(zip(turns["arm"], turns["crossover"], strict=True))
+        whole.append(judge(own, wanted[0], confidence))
+        for target in wanted:
+            judged = judge(own, target, confidence)
+            chosen = recommend(judged)
+            chosen |= _command(manifest, chosen["arm"])
+            decisions.append(
+                {
+                    "workload": workload,
+                    "target": {"name": target.name, "limits": dict(target.limits)},
+                    "arms": [_arm(a, g, turn.get(a)) for a, g in judged.groupby("arm", sort=True)],
+                    "recommended": chosen,
+                }
+            )
+    if not decisions:
+        raise KvtopError("no point of 'baseline' is ok: there is nothing to compare with")
+    summary = pd.concat(whole, ignore_index=True)
+    return {
+        "schema": SCHEMA,
+        "run": run.name,
+        "commit": (manifest.get("git") or {}).get("commit"),
+        "rule": RULE,
+        "confidence": confidence,
+        "how_sure": stats.how_sure(summary, confidence),
+        "noise_floor": str(stats.noise_floor(summary)),
+        "multiplicity": stats.multiplicity(summary, confidence),
+        "cost_model": _cost_model(points, manifest),
+        "decisions": decisions,
+    }
+
+
+def _command(manifest: dict[str, Any], arm: str) -> dict[str, str | None]:
+    try:
+        return {"command": server_command_text(manifest, arm), "no_command": None}
+    except KvtopError as e:
+        return {"command": None, "no_command": str(e)}
+
+
+def _arm(arm: str, judged: pd.DataFrame, turn: stats.Crossover | None) -> dict[str, Any]:
+    crossover = None
+    if turn is not None:
+        crossover = {**vars(turn), "text": str(turn)}
+    return {
+        "arm": arm,
+        "ranges": ranges(judged),
+        "crossover": crossover,
+        "points": judged[_SHOWN].to_dict("records"),
+    }
+
+
+def _cost_model(points: pd.DataFrame, manifest: dict[str, Any]) -> dict[str, Any] | None:
+    """Fit on half of the closed-loop points, error on the rest, and predicted crossovers."""
+    arms = manifest.get("arms") or {}
+    width = {a: (p.get("draft") or {}).get("width") or 1 for a, p in arms.items()}
+    needed = ["decoding_mean", "iteration_s_p50", "tokens_per_step"]
+    ok = points[(points["status"] == "ok") & ~points["workload"].str.endswith(OPEN)]
+    ok = ok.reindex(columns=[*points.columns, *(k for k in needed if k not in points)])
+    ok = ok.assign(width=[width.get(a, 1) for a in ok["arm"]])
+    frame = costmodel.from_results(ok, None)
+    try:
+        model, held = costmodel.tested(frame)
+    except KvtopError as e:
+        return {"fitted": False, "reason": str(e)}
+    predicted = []
+    for arm, own in ok[ok["width"] > 1].groupby("arm", sort=True):
+        by = own.groupby("c")[needed].mean()
+        tokens = by["tokens_per_step"].astype(float).mean()
+        batch = by["decoding_mean"].astype(float)
+        ratio = model.ratio(batch, width[arm], 0.0, tokens)
+        predicted.append(
+            {
+                "arm": arm, "tokens_per_step": tokens, "loads": list(by.index),
+                "ratio": list(ratio), "crossover": costmodel.crossing(by.index, ratio),
+            }
+        )  # fmt: skip
+    return {
+        "fitted": True,
+        "seconds": {k: getattr(model, k) for k in costmodel.TERMS},
+        "fitted_points": model.points,
+        "held_out_points": len(held),
+        "median_error": float(held["error"].abs().median()) if len(held) else None,
+        "largest_error": float(held["error"].abs().max()) if len(held) else None,
+        "predicted": predicted,
+    }
+
+
+def table(decision: dict[str, Any]) -> pd.DataFrame:
+    """The decision as one row per workload, target, arm and range of loads."""
+    rows = []
+    for one in decision["decisions"]:
+        for arm in one["arms"]:
+            turn = (arm["crossover"] or {}).get("text", "one load")
+            for part in arm["ranges"]:
+                rows.append(
+                    {
+                        "workload": one["workload"], "target": one["target"]["name"],
+                        "arm": arm["arm"], **part, "crossover": turn,
+                        "default": one["recommended"]["arm"],
+                    }
+                )  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def write_decision(
+    run: Run, targets: Mapping[str, Mapping[str, float]] | None = None, out: Path | None = None
+) -> dict[str, Any]:
+    """Write ``decision.json`` into the run (or `out`); errors as in `decide`."""
+    found = decide(run, targets)
+    write_json(out or run.path / "decision.json", found)
+    return found
+
+
+def arms_named(decision: dict[str, Any]) -> Sequence[str]:
+    """Arms that a decision recommends, each once, in order."""
+    return list(dict.fromkeys(d["recommended"]["arm"] for d in decision["decisions"]))

@@ -1,0 +1,70 @@
+"""A cause is named only when its pair moves the result and the others do not."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from kvtop_lib.ablation import Isolation, ablations, named
+from kvtop_lib.terms import KvtopError
+
+PAIRS = (
+    Isolation("the cap", "cap"),
+    Isolation("memory", "kv"),
+    Isolation("verification", "on", "off"),
+)
+
+
+def summary(**arms) -> pd.DataFrame:
+    """Arm -> (low, high); n and ratio follow."""
+    rows = [
+        {"arm": a, "workload": "w", "c": 32, "n": 4, "ratio": (lo * hi) ** 0.5, "low": lo,
+         "high": hi}
+        for a, (lo, hi) in arms.items()
+    ]  # fmt: skip
+    return pd.DataFrame(rows, columns=["arm", "workload", "c", "n", "ratio", "low", "high"])
+
+
+def conclude(base: dict, off: dict, effect: str = "lower") -> str:
+    found = {"baseline": summary(**base), "off": summary(**off)}
+    return named(ablations(found, 32, "w", effect, PAIRS))
+
+
+LEVEL, DOWN, UP = (0.97, 1.03), (0.80, 0.90), (1.10, 1.20)
+
+
+def test_a_cause_is_named_when_it_alone_moves_the_result():
+    text = conclude({"cap": LEVEL, "kv": LEVEL}, {"on": DOWN})
+    assert text.startswith("verification: its pair moves the result, the other 2 measured do not")
+
+
+@pytest.mark.parametrize(
+    ("base", "off", "said"),
+    [
+        ({"cap": DOWN, "kv": LEVEL}, {"on": DOWN}, "2 pairs move the result"),
+        ({"cap": LEVEL, "kv": LEVEL}, {"on": LEVEL}, "no isolating pair moves"),
+        ({"cap": LEVEL, "kv": LEVEL}, {"on": UP}, "no isolating pair moves"),  # the other way
+        ({}, {"on": DOWN}, "only one isolating pair was measured; 2 of 3"),
+        ({}, {}, "no isolating pair was measured"),
+    ],
+)
+def test_otherwise_no_cause_is_named(base, off, said):
+    text = conclude(base, off)
+    assert text.startswith("no ") and said in text
+
+
+def test_pairs_that_were_not_measured_are_said():
+    text = conclude({"cap": LEVEL}, {"on": DOWN})
+    assert text.startswith("verification") and "1 of 3 isolating pairs were not measured" in text
+
+
+def test_one_block_without_an_a_a_pair_names_nothing():
+    one = summary(cap=(0.9, 0.9), kv=(1.0, 1.0)).assign(low=float("nan"), high=float("nan"))
+    table = ablations({"baseline": one}, 32, "w", "lower", PAIRS)
+    assert table.verdict.tolist() == ["unknown", "unknown", "not measured"]
+    assert "do not tell a change from noise" in named(table)
+
+
+def test_nothing_to_explain_is_refused():
+    with pytest.raises(KvtopError, match="no cause to be named"):
+        ablations({}, 32, "w", "none", PAIRS)
