@@ -29,12 +29,12 @@ class Framing:
         connection.
     """
 
-    __slots__ = ("_broken", "_carry", "_left", "_trailer", "ended", "extra", "length")
+    __slots__ = ("_carry", "_left", "_trailer", "broken", "ended", "extra", "length")
 
     def __init__(self, length: int | None = None) -> None:
         self.length, self.ended, self.extra = length, length == 0, b""
         self._left, self._carry, self._trailer = length or 0, b"", False
-        self._broken: str | None = None
+        self.broken: str | None = None
 
     def feed(self, data: bytes) -> bytes:
         """Body bytes of the next piece; ``ended`` and ``extra`` (bytes behind the end) are set.
@@ -44,8 +44,8 @@ class Framing:
         BadAnswer
             When chunked coding is broken; from then on always.
         """
-        if self._broken:
-            raise BadAnswer(self._broken)
+        if self.broken:
+            raise BadAnswer(self.broken)
         if self.ended:
             self.extra += data
             return b""
@@ -63,7 +63,7 @@ class Framing:
         try:
             return self._chunked(data)
         except BadAnswer as e:
-            self._broken = str(e)
+            self.broken = str(e)
             raise
 
     def _counted(self, data: bytes) -> bytes:

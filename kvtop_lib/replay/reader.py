@@ -68,13 +68,14 @@ class Reader:
     def feed(self, stamps: array | list[float], buffers: list[bytes]) -> None:
         """Read buffers, each with its time; after an error nothing more is read."""
         texts: list[str] = []
+        lines, take = self._lines.feed, self._take
         for recv_s, data in zip(stamps, buffers, strict=True):
             if not self.events and len(self.head) < 300:
                 self.head += data[:300]
-            for payload in self._lines.feed(data):
+            for payload in lines(data):
                 if not self.stopped:
                     self.events += 1
-                    self._take(recv_s, payload, texts)
+                    take(recv_s, payload, texts)
         if texts:
             self._sha = self._sha or hashlib.sha256()
             self._sha.update("".join(texts).encode("utf-8", "surrogatepass"))
@@ -89,11 +90,13 @@ class Reader:
         reply = self.reply
         if payload == b"[DONE]":
             reply.done = True
-            return
+            return None
         try:
             event = decode(payload)
         except BadEvent as e:
             return self._stop(str(e), "garbage")
+        if self._plain(recv_s, event, texts):
+            return None
         if (event.error or event.object == "error") and (error := error_text(event)):
             return self._stop(error, "error_event")
         if reply.response_id is None and event.id is not None:
@@ -116,6 +119,25 @@ class Reader:
         self._arrival(recv_s, event.counts, output, answer)
         if event.sglext is not None:
             self._drafting(event)
+        return None
+
+    def _plain(self, recv_s: float, event: Event, texts: list[str]) -> bool:
+        """Take what nearly all events are: more text and a count; False for anything else."""
+        usage, choices, reply = event.usage, event.choices, self.reply
+        if usage is None or not choices or event.error or event.sglext or len(choices) > 1:
+            return False
+        choice, total = choices[0], usage.completion_tokens
+        delta = choice.delta
+        if delta is None or choice.finish_reason or reply.first_answer_s is None or not total:
+            return False
+        text = delta.content
+        if not text or total <= reply.output_tokens or delta.reasoning_content or delta.reasoning:
+            return False
+        texts.append(text)
+        reply.output_tokens, reply.last_token_s = total, recv_s
+        reply.totals.append(total)
+        reply.times.append(recv_s)
+        return True
 
     def _stop(self, error: str, failure: str) -> None:
         self.stopped = True

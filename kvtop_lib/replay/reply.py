@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from array import array
 from dataclasses import dataclass, field
 
@@ -88,12 +89,12 @@ def parse(raw: Raw) -> Reply:
     failure = raw.failure
     if failure and failure[0] == "http_error":
         return _ended(Reply(), *failure)
-    try:
-        raw.digest()
-    except BadAnswer as e:
-        failure = failure or ("stream_error", str(e), "bad_answer")
-        raw.framing = None
-        raw.digest()  # what came before
+    with contextlib.suppress(BadAnswer):
+        raw.unframe()
+    if raw.framing and raw.framing.broken:
+        failure = failure or ("stream_error", raw.framing.broken, "bad_answer")
+        raw.framing = None  # what came before can be read
+    raw.digest()
     reader = raw.reader or Reader()
     raw.reader = raw.framing = None
     reply = reader.finish()

@@ -11,8 +11,9 @@ import subprocess
 import pytest
 from need import need
 
-from kvtop_lib.replay import loop
+from kvtop_lib.replay import backlog, loop
 from kvtop_lib.replay.client import Client
+from kvtop_lib.replay.http1 import Framing
 from kvtop_lib.replay.limits import raise_open_files
 from kvtop_lib.replay.reply import Raw, parse
 from kvtop_lib.replay.request import send
@@ -231,6 +232,34 @@ def test_bytes_are_read_while_a_stream_runs_and_do_not_pile_up():
     assert 0 < facts["raw_peak_bytes"] < sum(map(len, steps)) / 2
     held = reply.times.itemsize * len(reply.times) + reply.totals.itemsize * len(reply.totals)
     assert held <= 100 * many and not raw.buffers and not raw.stamps
+
+
+def _waiting(n: int) -> Raw:
+    raw = Raw(sent_s=0.0, framing=Framing(None))
+    for i in range(n):
+        raw.stamps.append(float(i))
+        raw.buffers.append(chunk(SAY))
+    return raw
+
+
+def test_little_is_left_for_later_unless_much_waits_in_total(monkeypatch):
+    few, many = _waiting(backlog.WORTH_BUFFERS - 1), _waiting(500)
+    waiting = backlog.Backlog({id(few): few, id(many): many})
+    size = sum(map(len, few.buffers + many.buffers))
+    asyncio.run(waiting.read())
+    assert len(few.buffers) == backlog.WORTH_BUFFERS - 1 and not many.buffers
+    assert waiting.peak_bytes == size and waiting.tokens == 1
+    monkeypatch.setattr(backlog, "RAW_LIMIT", sum(map(len, few.buffers)))
+    asyncio.run(waiting.read())
+    assert not few.buffers
+
+
+def test_broken_framing_does_not_stop_the_reading_of_others():
+    bad, good = _waiting(20), _waiting(20)
+    bad.buffers[3] = b"zz\r\n"
+    waiting = backlog.Backlog({id(bad): bad, id(good): good})
+    asyncio.run(waiting.read())
+    assert not good.buffers and parse(bad).failure == "bad_answer"
 
 
 def test_https_and_a_certificate_that_nobody_signed(tmp_path, monkeypatch):

@@ -11,7 +11,7 @@ from scripted_server import Play, ScriptedServer
 from kvtop_lib.metrics import derive
 
 GOOD = Play()
-SHORT = dataclasses.replace(PLAN, window_s=0.3)
+SHORT = dataclasses.replace(PLAN, window_s=1.0)
 
 
 def _alternating(bad: Play):
