@@ -1,4 +1,4 @@
-"""The server's own gauges and counters (``/metrics``), once a second."""
+"""The server's own gauges and counters (``/metrics``) and the machine's, once a second."""
 
 from __future__ import annotations
 
@@ -7,51 +7,14 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from prometheus_client.parser import text_string_to_metric_families
 
+from kvtop_lib.replay import machine, pages
+from kvtop_lib.replay.pages import COUNTERS, read
 from kvtop_lib.replay.request import Client, clock
 
-GAUGES = {
-    "sglang:num_running_reqs": "running",
-    "sglang:num_queue_reqs": "queued",
-    "sglang:kv_used_tokens": "kv_used_tokens",
-    "sglang:kv_available_tokens": "kv_available_tokens",
-    "sglang:kv_evictable_tokens": "kv_evictable_tokens",
-    "sglang:token_usage": "token_usage",
-    "sglang:gen_throughput": "gen_tok_s",
-}
-COUNTERS = {
-    "sglang:generation_tokens_total": "generation_tokens_total",
-    "sglang:prompt_tokens_total": "prompt_tokens_total",
-    "sglang:cached_tokens_total": "cached_tokens_total",
-    "sglang:realtime_tokens_total": "realtime_tokens_total",
-    "sglang:spec_verify_calls_total": "spec_verify_calls_total",
-    "sglang:e2e_request_latency_seconds_sum": "request_seconds_total",
-    "sglang:e2e_request_latency_seconds_count": "requests_total",
-}
-COLUMNS = (*GAUGES.values(), *COUNTERS.values())
+COLUMNS = (*pages.COLUMNS, *machine.COLUMNS)
 SCHEMA = pa.schema([("t_s", pa.float64()), *((c, pa.float64()) for c in COLUMNS)])
-_WANTED = tuple(name.encode() for name in (*GAUGES, *COUNTERS))
 _SETTLE_S = 0.1
-
-
-def read(page: bytes) -> dict[str, float]:
-    """Values of one page of ``/metrics`` by column name.
-
-    Counters are summed over their labels; of a gauge the largest is taken (ranks report the same
-    quantity). ``realtime_tokens_total`` counts decoded tokens only.
-    """
-    lines = [line for line in page.splitlines() if line.startswith(_WANTED)]
-    values: dict[str, float] = {}
-    for family in text_string_to_metric_families(b"\n".join(lines).decode() + "\n"):
-        for sample in family.samples:
-            if sample.labels.get("mode", "decode") != "decode":
-                continue
-            if column := GAUGES.get(sample.name):
-                values[column] = max(values.get(column, sample.value), sample.value)
-            elif column := COUNTERS.get(sample.name):
-                values[column] = values.get(column, 0.0) + sample.value
-    return values
 
 
 async def page(client: Client, url: str, timeout_s: float = 5.0) -> bytes | None:
@@ -76,24 +39,35 @@ async def counters(client: Client, url: str, settle_s: float = 5.0) -> dict:
 
 
 class Scraper:
-    """Pages of ``/metrics``, kept as bytes while traffic runs and read afterwards."""
+    """Pages of ``/metrics``, kept as bytes while traffic runs and read afterwards.
+
+    Beside each page goes a sample of the machine, taken on a thread of its own: a GPU may take
+    milliseconds to answer.
+    """
 
     def __init__(self, client: Client, url: str, period_s: float) -> None:
         self._client, self._url, self._period_s = client, url, period_s
-        self._pages: list[tuple[float, bytes]] = []
+        self._pages: list[tuple[float, bytes, dict[str, float]]] = []
+        self._machine: machine.Machine | None = None
 
     async def watch(self) -> None:
-        """Scrape once per period until cancelled; a server without the page is not asked again."""
+        """Sample once per period until cancelled; a server without the page is not asked again."""
+        self._machine = await asyncio.to_thread(machine.Machine, self._url)
+        has_page = True
         while True:
-            text = await page(self._client, self._url)
-            if text is not None:
-                kept = [line for line in text.splitlines() if line.startswith(_WANTED)]
-                self._pages.append((clock(), b"\n".join(kept)))
-            elif not self._pages:
-                return
+            text = await page(self._client, self._url) if has_page else None
+            t_s = clock()
+            has_page = text is not None or any(kept for _, kept, _ in self._pages)
+            sample = await asyncio.to_thread(self._machine.sample, pss=not self._pages)
+            self._pages.append((t_s, pages.keep(text or b""), sample))
             await asyncio.sleep(self._period_s)
 
     def write(self, folder: Path) -> None:
-        """Write ``scrapes.parquet``: one row per page, columns `SCHEMA`, absent values null."""
-        rows = [{"t_s": t} | read(text) for t, text in self._pages]
+        """Write ``scrapes.parquet``: columns `SCHEMA`, absent values null.
+
+        One row per sample; the last one, of after the traffic, is of the machine alone.
+        """
+        rows = [{"t_s": t} | read(text) | sample for t, text, sample in self._pages]
+        if self._machine is not None:
+            rows.append({"t_s": clock()} | self._machine.sample(pss=True))
         pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), folder / "scrapes.parquet")
