@@ -163,3 +163,22 @@ def test_mtp_drafts_the_same_after_ngram_tokens_were_committed(outputs):
     both = [k for k in pure.keys() & mixed.keys() if not k[0].startswith("abort")]
     assert len(both) >= 500
     assert [mixed[k] for k in both] == [pure[k] for k in both]
+
+
+def test_the_isolation_pair_is_one_deployment(tmp_path):
+    states = []
+    for name in ("mtp_width_on", "mtp_width_off"):
+        with Server.launch(MODEL, load_arm(name), tmp_path / name) as server:
+            states.append(server.resolved())
+    on, off = states
+    same = (
+        "max_total_num_tokens",
+        "max_running_requests",
+        "chunked_prefill_size",
+        "attention_backend",
+        "schedule_conservativeness",
+        "mem_fraction_static",
+        "dtype",
+    )
+    keys = {*same, *(k for k in on.keys() | off.keys() if k.startswith("speculative"))}
+    assert {k for k in keys if on.get(k) != off.get(k)} == set()
