@@ -6,6 +6,7 @@ import gc
 import tracemalloc
 
 from kvtop_lib.bench.null_stream import HEAD, Stream
+from kvtop_lib.replay.http1 import take_head
 from kvtop_lib.replay.reply import Raw, parse
 
 SMALL, LARGE, ANSWERS = 100, 1100, 20
@@ -35,8 +36,6 @@ def _kept(chunks: int) -> int:
 
 def _parsed(number: int, chunks: int) -> tuple:
     """One answer, read as the client reads it."""
-    from kvtop_lib.replay.http1 import take_head
-
     head, _ = take_head(HEAD)
     stream, raw = Stream(number, chunks, True, True, True), Raw(sent_s=0.0)
     raw.http_status, raw.framing = head.status, head.framing()

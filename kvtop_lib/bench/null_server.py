@@ -157,11 +157,11 @@ class NullServer:
             else:
                 heapq.heapreplace(due, (at + self.period_ns, key, index + 1, connection))
             now = clock_ns()
-            self._write(connection, stream.chunk(index, now))
             connection.stamps.append(now)
             self.late.append(now - at)
             self.sent_chunks += 1
-            if last:
+            self._write(connection, stream.chunk(index, now))
+            if last and connection.stream:
                 connection.stream = None
                 self.completed, self.active = self.completed + 1, self.active - 1
 
