@@ -24,7 +24,8 @@ from kvtop_lib.terms import POINT_STATUSES, KvtopError
 IDENTITY = ("arm", "block", "workload", "load")
 METRIC_KEYS = frozenset(
     "output_tok_s request_tok_s decode_tok_s ttft_s tpot_s itl_s e2e_s kv_use goodput active_mean "
-    "queued_mean in_flight_mean decoding_mean accept_len accept_rate iteration_s".split()
+    "queued_mean in_flight_mean decoding_mean accept_len accept_rate iteration_s "
+    "ttft_intended_s e2e_intended_s send_delay_s asked_rate ended_rate".split()
 )
 """Keys that only a point with status ``ok`` may carry."""
 
@@ -83,7 +84,8 @@ def check_result(result: dict) -> None:
     KvtopError
         When identity or status are missing or unknown, or a failure carries a number.
     """
-    if missing := [k for k in (*IDENTITY, "c", "attempt", "status") if result.get(k) is None]:
+    needed = [*IDENTITY, "attempt", "status"] + ["c"] * ("c" not in result)  # null: an open load
+    if missing := [k for k in needed if result.get(k) is None]:
         raise KvtopError(f"a result line needs {', '.join(missing)}")
     if result["status"] not in POINT_STATUSES:
         raise KvtopError(f"status {result['status']!r} is not one of {', '.join(POINT_STATUSES)}")
@@ -175,6 +177,8 @@ class Run:
     def results(self) -> pd.DataFrame:
         """Last attempt of every point, sorted by arm, workload, lanes and block.
 
+        Points of open loads have no ``c`` and come after the others, by name.
+
         Nested keys are joined by an underscore (``ttft_s_p50``, ``counts_ok``,
         ``audits_tokens_ok``); ``line`` is the line in ``results.jsonl``. Lines whose ``key`` is
         no longer the arm's (``<run>/keys/<arm>.key``) are superseded and left out.
@@ -184,7 +188,7 @@ class Run:
         if not last:
             return pd.DataFrame(columns=[*IDENTITY, "c", "attempt", "status", "reason", "line"])
         frame = pd.json_normalize(list(last.values()), sep="_")
-        return frame.sort_values(["arm", "workload", "c", "block"], ignore_index=True)
+        return frame.sort_values(["arm", "workload", "c", "load", "block"], ignore_index=True)
 
     def _superseded(self, row: dict) -> bool:
         file = self.path / "keys" / f"{row['arm']}.key"

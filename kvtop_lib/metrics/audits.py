@@ -12,6 +12,8 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
+from kvtop_lib.metrics.counts import REMAIN, kind
+
 LITTLE_SHARE, LITTLE_REQUESTS = 0.05, 0.5
 PAGE_TOKENS = 1  # SGLang's page on the CPU; the caller gives the server's where it differs
 PREFIX_MISSES = 0.01  # share of turns whose cached tokens may lie outside their bounds
@@ -20,13 +22,55 @@ LAG_FLOOR_S = 0.010  # a few time slices of a busy two-core machine; shifts no l
 MIN_REQUESTS = 5
 TREND_BINS, TREND_SHARE, TREND_P = 10, 0.25, 0.01
 
+AUDITS: tuple[tuple[str, str], ...] = (
+    ("token_counts", "every chunk with text carries the server's cumulative token count"),
+    (
+        "tokens",
+        "client output tokens = server's `generation_tokens_total` over the drained point; exact "
+        "when every request ended ok, otherwise within what those that did not could still yield",
+    ),
+    (
+        "little",
+        "mean requests inside the server (its sum of request times / length of the drained point) "
+        "= mean in flight at the client over the same time, within the larger of "
+        f"{LITTLE_SHARE:.0%} and {LITTLE_REQUESTS:g} request",
+    ),
+    (
+        "prefix_hits",
+        "at turns after the first, cached tokens lie between the prior prompt and the prior prompt "
+        "plus output, within a page and a token; at most "
+        f"{PREFIX_MISSES:.0%} of the turns may miss",
+    ),
+    (
+        "client_lag",
+        f"event-loop lag p99 at most {LAG_SHARE:.0%} of the median gap between a stream's "
+        f"chunks, or {1e3 * LAG_FLOOR_S:.0f} ms if that is more",
+    ),
+    (
+        "enough_requests",
+        f"at least {MIN_REQUESTS} requests, and one per lane, ended ok in the window",
+    ),
+    (
+        "steady",
+        f"the halves of the window differ by at most {TREND_SHARE:.0%}, or by no more than "
+        f"noise (t test on {TREND_BINS} bins, p = {TREND_P:g}); not asked of "
+        "steps and trace arrivals, whose rate changes by itself",
+    ),
+)
+"""Checks by name; one that fails makes the point ``invalid``."""
+
 
 def _audit(ok: bool | None, value, expected, reason: str = "") -> dict:
     return {"ok": ok, "value": value, "expected": expected, "reason": "" if ok else reason}
 
 
 def token_counts(requests: pd.DataFrame) -> dict:
-    """Every chunk with text carried the server's cumulative token count."""
+    """Every chunk with output carried the server's cumulative token count.
+
+    A server that counts at the end only, or never, allows fewer metrics and no such check.
+    """
+    if (counts := kind(requests)) != "chunk":
+        return _audit(None, None, 0, REMAIN[counts])
     n = int(requests["uncounted_chunks"].sum())
     reason = f"{n} chunks came without a token count (continuous usage): tokens are not known"
     return _audit(n == 0, n, 0, reason)
@@ -80,8 +124,9 @@ def little(requests: pd.DataFrame, counters: dict, span_s: float) -> dict:
 def prefix_hits(requests: pd.DataFrame, page_tokens: int = PAGE_TOKENS) -> dict:
     """Cached tokens of turn k > 0 lie between the prior prompt and prior prompt plus output.
 
-    Within a page and a token, for turns whose prior turn ended ok. ``value`` is the share
-    outside, at most 1 % of the turns may be.
+    Within a page and a token, for turns whose prior turn ended ok; a lane's first request is
+    cold at whatever turn it starts and has no prior one. ``value`` is the share outside, at most
+    1 % of the turns may be.
     """
     r = requests[requests["status"] == "ok"]
     prior = r[["session", "lane", "turn", "prompt_tokens", "output_tokens"]].assign(
@@ -113,23 +158,26 @@ def client_lag(client: dict, chunk_gap_p50_s: float | None) -> dict:
     return _audit(lag <= limit, lag, [0, limit], reason)
 
 
-def enough_requests(requests: pd.DataFrame, c: int, w0_s: float, w1_s: float) -> dict:
+def enough_requests(requests: pd.DataFrame, c: int | None, w0_s: float, w1_s: float) -> dict:
     """The window is long enough: at least 5 requests, and one per lane, ended in it."""
     ended = requests["end_s"].between(w0_s, w1_s, inclusive="left") & (requests["status"] == "ok")
-    n, need = int(ended.sum()), max(MIN_REQUESTS, c)
+    n, need = int(ended.sum()), max(MIN_REQUESTS, c or 0)  # an open load has no lanes
     return _audit(
         n >= need, n, need, f"only {n} requests ended in the window, {need} are needed: lengthen it"
     )
 
 
-def steady(arrived: pd.DataFrame, w0_s: float, w1_s: float) -> dict:
+def steady(arrived: pd.DataFrame, w0_s: float, w1_s: float, shape: dict | None = None) -> dict:
     """No trend between the halves of the window beyond noise.
 
     Output rate in ten bins; the halves may differ by a quarter, or by what a two-sided t test on
     five against five bins does not tell from noise at p = 0.01. Lanes that start at the first
     turn grow their histories together, so some trend belongs to the workload, alike in every
-    arm; a larger one means that something else used the machine or a queue was building up.
+    arm; a larger one means that something else used the machine or a queue was building up. A
+    load (``shape`` of the records) whose rate itself changes is not held to it.
     """
+    if (shape or {}).get("arrivals") in ("steps", "trace"):
+        return _audit(None, None, None, "the load itself changes with time")
     edges = np.linspace(w0_s, w1_s, TREND_BINS + 1)
     rate, _ = np.histogram(arrived["recv_s"], edges, weights=arrived["gain"])
     first, second = rate[: TREND_BINS // 2], rate[TREND_BINS // 2 :]

@@ -17,7 +17,8 @@ def arrivals(chunks: pd.DataFrame) -> pd.DataFrame:
     Parameters
     ----------
     chunks
-        ``request``, ``recv_s``, ``tokens_total`` (cumulative).
+        ``request``, ``recv_s``, ``tokens_total`` (cumulative; rows without a count are no
+        arrivals, for nothing is known about their tokens).
 
     Returns
     -------
@@ -25,7 +26,8 @@ def arrivals(chunks: pd.DataFrame) -> pd.DataFrame:
         ``request``, ``recv_s``, ``tokens_total``, ``gain`` (tokens in the arrival; the first one
         has all its tokens) and ``gap_s`` (since the request's previous arrival, NaN at the first).
     """
-    rows = chunks.groupby(["request", "recv_s"], as_index=False, sort=True)["tokens_total"].max()
+    counted = chunks.dropna(subset=["tokens_total"])
+    rows = counted.groupby(["request", "recv_s"], as_index=False, sort=True)["tokens_total"].max()
     by = rows.groupby("request")
     rows["gain"] = by["tokens_total"].diff().fillna(rows["tokens_total"]).astype(int)
     rows["gap_s"] = by["recv_s"].diff()
@@ -42,7 +44,8 @@ def per_request(requests: pd.DataFrame, arrived: pd.DataFrame) -> pd.DataFrame:
     -------
     DataFrame
         ``requests`` plus ``n_first``, ``n_last`` (tokens at the first and last arrival),
-        ``ttft_s``, ``tpot_s`` (NaN when all tokens came at once), ``e2e_s``, ``iteration_s``.
+        ``ttft_s``, ``tpot_s`` (NaN when all tokens came at once), ``e2e_s``, ``iteration_s``,
+        and ``ttft_intended_s``, ``e2e_intended_s`` from the intended instead of the sent time.
     """
     by = arrived.groupby("request")
     ends = pd.DataFrame(
@@ -55,10 +58,13 @@ def per_request(requests: pd.DataFrame, arrived: pd.DataFrame) -> pd.DataFrame:
     )
     r = requests.join(ends, on="request")
     ok, after_first = r["status"] == "ok", r["n_last"] - r["n_first"]
+    r["n_last"] = r["n_last"].fillna(r["output_tokens"].where(r["output_tokens"] > 0))
     r["ttft_s"] = (r["first_token_s"] - r["sent_s"]).fillna(np.inf)
     tpot = (r["t_last"] - r["t_first"]) / after_first.where(after_first > 0)
     r["tpot_s"] = tpot.where(ok, np.inf)
     r["e2e_s"] = (r["last_token_s"] - r["sent_s"]).where(ok, np.inf)
+    late = r["sent_s"] - r["intended_s"]
+    r["ttft_intended_s"], r["e2e_intended_s"] = r["ttft_s"] + late, r["e2e_s"] + late
     # a verify step yields (n_last - 1) / steps tokens: prefill made the first one
     steps = r["verify_steps"].astype(float)
     per_step = ((r["n_last"] - 1) / steps.where(steps > 0)).fillna(1.0)
@@ -78,6 +84,8 @@ def latencies(window: pd.DataFrame) -> dict:
         "ttft_s": percentiles(window["ttft_s"]),
         "tpot_s": percentiles(tpot),
         "e2e_s": percentiles(window["e2e_s"]),
+        "ttft_intended_s": percentiles(window["ttft_intended_s"]),
+        "e2e_intended_s": percentiles(window["e2e_intended_s"]),
         "iteration_s": {"p50": percentile(window["iteration_s"].dropna(), 50)},
     }
 

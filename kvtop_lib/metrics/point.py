@@ -9,13 +9,14 @@ from pathlib import Path
 import pandas as pd
 
 from kvtop_lib.metrics import audits, recorded
+from kvtop_lib.metrics.counts import REMAIN, available, kind
 from kvtop_lib.metrics.drafts import acceptance
 from kvtop_lib.metrics.latency import arrivals, gaps, latencies, per_request
-from kvtop_lib.metrics.throughput import goodput, occupancy, window_tokens
+from kvtop_lib.metrics.throughput import flow, goodput, occupancy, window_tokens
 from kvtop_lib.store import read_json, write_json
 from kvtop_lib.terms import REQUEST_STATUSES
 
-LABELS = ("schema", "run", "arm", "block", "workload", "load", "c", "attempt", "seed", "key")
+LABELS = "schema run arm block workload load c rate attempt seed key".split()
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,17 @@ class Recording:
         return rows[rows["phase"] == "window"]
 
     @cached_property
+    def judged(self) -> pd.DataFrame:
+        """Requests of the window by which the server is judged: not those drawn to be aborted.
+
+        One that was drawn and ended before its abort came is left out too: to keep just these
+        would favour short requests. What was drawn does not depend on the server, so leaving
+        all of them out favours none.
+        """
+        drawn = self.window.get("cancel_after_s")
+        return self.window if drawn is None else self.window[drawn.isna()]
+
+    @cached_property
     def occupancy(self) -> dict:
         """In flight, decoding, running, queued, KV use."""
         return occupancy(self.requests, self.scrapes, *self.edges)
@@ -76,18 +88,19 @@ class Recording:
 
 def metrics(rec: Recording, targets: dict[str, float] | None = None) -> dict:
     """Every client-side metric of a point (`kvtop_lib.metrics.METRICS` has the formulas)."""
-    n, matched = window_tokens(rec.arrived, *rec.edges), rec.window["matches_recorded"].dropna()
+    n, matched = window_tokens(rec.arrived, *rec.edges), rec.judged["matches_recorded"].dropna()
     return {
         "window_s": rec.window_s,
         "output_tok_s": n / rec.window_s,
-        **latencies(rec.window),
+        **latencies(rec.judged),
         **gaps(rec.arrived, *rec.edges),
+        **flow(rec.requests, rec.window, *rec.edges),
         "requests_window": len(rec.window),
         "output_tokens_window": n,
         **rec.occupancy,
-        **acceptance(rec.window),
+        **acceptance(rec.judged),
         "matches_recorded": float(matched.astype(bool).mean()) if len(matched) else None,
-        **({"goodput": goodput(rec.window, targets, rec.window_s)} if targets else {}),
+        **({"goodput": goodput(rec.judged, targets, rec.window_s)} if targets else {}),
     }
 
 
@@ -99,14 +112,16 @@ def check(rec: Recording, page_tokens: int | None = None) -> dict[str, dict]:
     limit = max(
         facts["plan"]["max_output_tokens"], int(rec.requests["expected_output_tokens"].max() or 0)
     )
+    counts = audits.token_counts(rec.requests)
+    compared = audits.tokens(rec.requests, facts["counters"], limit)
     return {
-        "token_counts": audits.token_counts(rec.requests),
-        "tokens": audits.tokens(rec.requests, facts["counters"], limit),
+        "token_counts": counts,
+        "tokens": counts if kind(rec.requests) == "none" else compared,
         "little": audits.little(rec.requests, facts["counters"], rec.span_s),
         "prefix_hits": audits.prefix_hits(rec.requests, page_tokens),
         "client_lag": audits.client_lag(facts["client"], gap_p50_s),
         "enough_requests": audits.enough_requests(rec.requests, facts["c"], *edges),
-        "steady": audits.steady(rec.arrived, *edges),
+        "steady": audits.steady(rec.arrived, *edges, facts.get("shape")),
         **recorded.check(rec, limit),
     }
 
@@ -142,9 +157,12 @@ def derive(
         "status": status,
         "reason": reason,
         "started_utc": rec.facts["started_utc"],
+        "shape": rec.facts.get("shape"),
         "counts": _counts(rec.window),
+        "aborted_on_purpose": len(rec.window) - len(rec.judged),
         "counts_all": _counts(rec.requests),
-        **(metrics(rec, targets) if status == "ok" else {}),
+        "token_counts": (counts := kind(rec.requests)),
+        **(available(metrics(rec, targets), counts) if status == "ok" else {}),
         "audits": checks,
         "client": rec.facts["client"],
         "sessions": rec.facts["sessions"],
@@ -158,12 +176,18 @@ def summary(point: dict) -> str:
     head = f"{point['load']}: {point['status']}"
     if point["status"] != "ok":
         return f"{head}: {point['reason']}"
-    accept = f", acceptance length {point['accept_len']:.2f}" if point["accept_len"] else ""
+    accept_len = point.get("accept_len")
+    accept = f", acceptance length {accept_len:.2f}" if accept_len else ""
     failed = sum(point["counts"].values()) - point["counts"]["ok"]
+    purpose = point["aborted_on_purpose"]
+    drawn = f", {purpose} drawn to be aborted" if purpose else ""
+    if (counts := point["token_counts"]) != "chunk":
+        ends = f"{point['counts']['ok']} requests ok, {failed} not"
+        return f"{head}, TTFT p50 {point['ttft_s']['p50']:.3f} s, {ends}; {REMAIN[counts]}"
     return (
         f"{head}, {point['output_tok_s']:.1f} tok/s, TTFT p50 {point['ttft_s']['p50']:.3f} s, "
         f"TPOT p50 {1e3 * point['tpot_s']['p50']:.1f} ms{accept}, "
-        f"{point['counts']['ok']} requests ok, {failed} not"
+        f"{point['counts']['ok']} requests ok, {failed} not{drawn}"
     )
 
 
@@ -178,7 +202,7 @@ def _status(rec: Recording, checks: dict[str, dict]) -> tuple[str, str]:
         return outcome, reason
     if outcome == "exhausted":
         return "invalid", reason
-    if not (rec.window["status"] == "ok").any():
+    if not (rec.judged["status"] == "ok").any():
         errors = rec.requests["error"].dropna()
         last = f"; the last error: {errors.iloc[-1]}" if len(errors) else ""
         return "failed", f"no request that was sent in the window ended ok{last}"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kvtop_lib.metrics import audits, recorded
+from kvtop_lib.metrics import recorded
+from kvtop_lib.metrics.audits import AUDITS
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,27 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric("e2e_s", "end to end", "last token - sent", "s", "tables", _CLIENT),
     Metric(
+        "ttft_intended_s", "TTFT from the intended time",
+        "first token - intended; intended: the arrival in an open loop, else the end of the "
+        "answer before plus the think time", "s", "open loops", _CLIENT,
+    ),
+    Metric(
+        "e2e_intended_s", "end to end from the intended time", "last token - intended", "s",
+        "open loops", _CLIENT,
+    ),
+    Metric(
+        "send_delay_s", "send delay", "sent - intended: p50, p99 and maximum", "s",
+        "whether the client kept up", "client",
+    ),
+    Metric(
+        "asked_rate", "asked rate", "requests of the window / window", "1/s",
+        "open loops", "client",
+    ),
+    Metric(
+        "ended_rate", "ended rate", "requests that ended ok inside the window / window", "1/s",
+        "whether the server kept up", "client",
+    ),
+    Metric(
         "itl_s", "inter-token latency (ITL)",
         "gap before an arrival / tokens in it, weighted by tokens; a request's first arrival has "
         "no gap", "s/token", "tables", _CLIENT,
@@ -65,6 +87,12 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "counts", "requests by status", "requests sent in the window by how they ended", "requests",
         "beside every rate that failures could distort", "client",
+    ),
+    Metric(
+        "aborted_on_purpose", "drawn to be aborted",
+        "requests of the window drawn for an abort by the client (cancel_after_s); in the counts "
+        "by how they ended, in throughput, and in no other metric", "requests",
+        "cancellation injection", "client",
     ),
     Metric(
         "in_flight_mean", "in flight",
@@ -121,43 +149,6 @@ METRICS: tuple[Metric, ...] = (
     ),
 )  # fmt: skip
 
-AUDITS: tuple[tuple[str, str], ...] = (
-    ("token_counts", "every chunk with text carries the server's cumulative token count"),
-    (
-        "tokens",
-        "client output tokens = server's `generation_tokens_total` over the drained point; exact "
-        "when every request ended ok, otherwise within what those that did not could still yield",
-    ),
-    (
-        "little",
-        "mean requests inside the server (its sum of request times / length of the drained point) "
-        "= mean in flight at the client over the same time, within the larger of "
-        f"{audits.LITTLE_SHARE:.0%} and {audits.LITTLE_REQUESTS:g} request",
-    ),
-    (
-        "prefix_hits",
-        "at turns after the first, cached tokens lie between the prior prompt and the prior prompt "
-        "plus output, within a page and a token; at most "
-        f"{audits.PREFIX_MISSES:.0%} of the turns may miss",
-    ),
-    (
-        "client_lag",
-        f"event-loop lag p99 at most {audits.LAG_SHARE:.0%} of the median gap between a stream's "
-        f"chunks, or {1e3 * audits.LAG_FLOOR_S:.0f} ms if that is more",
-    ),
-    (
-        "enough_requests",
-        f"at least {audits.MIN_REQUESTS} requests, and one per lane, ended ok in the window",
-    ),
-    (
-        "steady",
-        f"the halves of the window differ by at most {audits.TREND_SHARE:.0%}, or by no more than "
-        f"noise (t test on {audits.TREND_BINS} bins, p = {audits.TREND_P:g})",
-    ),
-    *recorded.AUDITS,
-)
-"""Checks by name; one that fails makes the point ``invalid``."""
-
 _HEAD = """# Metrics
 
 Made from `kvtop_lib.metrics.table` by `python -m kvtop_lib.metrics`; edit the table, not this page.
@@ -166,8 +157,9 @@ Times come from one monotonic clock and are read when bytes arrive, before anyth
 Tokens are counted by the server (cumulative usage on every chunk), never one per chunk and never
 by tokenising text again. Events of a stream that were read together are one arrival.
 
-Per-request metrics are over the requests *sent* in the window `[w0, w1)`. None is dropped:
-one without a first token has a TTFT of +inf; one that did not end `ok` has +inf for TPOT and end to
+Per-request metrics are over the requests *sent* in the window `[w0, w1)`, in an open loop over
+those *intended* in it. None is dropped, but those drawn beforehand to be aborted on purpose: one
+without a first token has a TTFT of +inf; one that did not end `ok` has +inf for TPOT and end to
 end, and 0 for the rates. Percentiles interpolate linearly and are +inf where they rest on such a
 request; JSON holds `"inf"` then. Acceptance and iteration time are over the requests that ended
 `ok`, the only ones with counters.
@@ -187,5 +179,9 @@ def markdown() -> str:
             for m in METRICS
         ),
     ]
-    checks = ["| check | holds when |", "|---|---|", *(f"| `{k}` | {text} |" for k, text in AUDITS)]
+    checks = [
+        "| check | holds when |",
+        "|---|---|",
+        *(f"| `{k}` | {text} |" for k, text in (*AUDITS, *recorded.AUDITS)),
+    ]
     return "\n".join([_HEAD, *rows, "", "## Checks", "", *checks, ""])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from kvtop_lib.metrics.quantile import percentiles
+
 
 def window_tokens(arrived: pd.DataFrame, w0_s: float, w1_s: float) -> int:
     """Output tokens whose chunk arrived in ``[w0, w1)``, of whatever request."""
@@ -43,6 +45,26 @@ def occupancy(requests: pd.DataFrame, scrapes: pd.DataFrame, w0_s: float, w1_s: 
         "active_source": "server" if scraped else "client",
         "queued_mean": float(mean["queued"]) if scraped else None,
         "kv_use": {"mean": float(use.mean()), "max": float(use.max())} if len(use) else None,
+    }
+
+
+def flow(requests: pd.DataFrame, window: pd.DataFrame, w0_s: float, w1_s: float) -> dict:
+    """Requests per second that the load asked for, and that ended ok, in the window.
+
+    In an open loop the second stays behind the first when the server does not keep up; the
+    latencies then grow with the length of the window.
+
+    Parameters
+    ----------
+    requests, window
+        All requests of the point, and those of its window by phase.
+    """
+    ended = requests["end_s"].between(w0_s, w1_s, inclusive="left") & (requests["status"] == "ok")
+    late = percentiles(window["sent_s"] - window["intended_s"], (50, 99, 100))
+    return {
+        "asked_rate": len(window) / (w1_s - w0_s),
+        "ended_rate": float(ended.sum() / (w1_s - w0_s)),
+        "send_delay_s": {"p50": late["p50"], "p99": late["p99"], "max": late["p100"]},
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import numpy as np
@@ -10,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvtop_lib.metrics import METRICS, percentile, table
+from kvtop_lib.metrics import METRICS, derive, percentile, table
 from kvtop_lib.metrics.latency import arrivals, gaps, latencies, per_request
-from kvtop_lib.metrics.throughput import goodput, mean_between, occupancy, window_tokens
+from kvtop_lib.metrics.throughput import flow, goodput, mean_between, occupancy, window_tokens
 from kvtop_lib.paths import repo_root
 from kvtop_lib.store import METRIC_KEYS
 
@@ -29,6 +30,7 @@ REQUESTS = pd.DataFrame(
     {
         "request": [0, 1, 2, 3, 4, 5],
         "phase": ["warmup", *["window"] * 5],
+        "intended_s": [8.0, 10.0, 14.0, 13.5, 16.0, 16.0],
         "sent_s": [8.0, 10.5, 14.0, 15.5, 16.0, 16.5],
         "end_s": [12.0, 12.5, 21.0, 16.0, 18.5, 17.0],
         "first_token_s": [9.0, 11.0, 15.0, 16.0, 17.0, None],
@@ -75,6 +77,69 @@ def test_per_request_latencies(window):
     # 1: 8 tokens after the first in 4 steps: two per step; 2: no drafting, one per step
     assert w.iteration_s[1] == pytest.approx(1.5 / 5 * 2) and w.iteration_s[2] == w.tpot_s[2]
     assert w.iteration_s[[3, 4, 5]].isna().all()
+
+
+def test_latency_from_the_intended_time_holds_what_the_client_was_late(window):
+    w = window.set_index("request")
+    # request 1 was 0.5 s late, 3 was 2 s late, 5 was late and failed
+    assert list(w.ttft_intended_s) == [1.0, 1.0, 2.5, 1.0, math.inf]
+    assert list(w.e2e_intended_s) == [2.5, 7.0, 2.5, math.inf, math.inf]
+    m = latencies(window)
+    assert m["ttft_intended_s"]["p50"] == 1.0 and m["e2e_intended_s"]["p50"] == 7.0
+
+
+def test_the_flow_of_requests_that_were_asked_for_and_that_ended(window):
+    f = flow(REQUESTS, window, 10.0, 20.0)
+    # five requests of the window; 0, 1 and 3 ended ok inside, 2 in the drain
+    assert (f["asked_rate"], f["ended_rate"]) == (0.5, 0.3)
+    # 0.5, 0, 2, 0 and 0.5 s
+    assert f["send_delay_s"] == {"p50": 0.5, "p99": pytest.approx(1.94), "max": 2.0}
+
+
+def _point(tmp_path, **columns) -> dict:
+    """A derived point of the table's requests, with more columns."""
+    none = {"matches_recorded": None, "uncounted_chunks": 0, "error": None, "turn": 0, "lane": 0}
+    more = {"session": list("abcdef"), "prompt_tokens": 9, "cached_tokens": 0}
+    drafts = {"accepted_hist": None, "proposed_drafts": 0, "expected_output_tokens": 9}
+    r = REQUESTS.assign(**none, **more, **drafts, **columns)
+    r.to_parquet(tmp_path / "requests.parquet")
+    _chunks(CHUNKS).to_parquet(tmp_path / "chunks.parquet")
+    names = "t_s running queued kv_used_tokens kv_available_tokens kv_evictable_tokens".split()
+    pd.DataFrame({n: pd.Series(dtype=float) for n in names}).to_parquet(
+        tmp_path / "scrapes.parquet"
+    )
+    facts = {
+        "window": {"w0_s": 10.0, "w1_s": 20.0, "drained_s": 22.0}, "clock": {"start_s": 8.0},
+        "plan": {"max_output_tokens": 9}, "counters": {"before": {}, "after": {}}, "c": None,
+        "rate": 0.5, "load": "r0.50", "client": {}, "outcome": "complete", "reason": "",
+        "started_utc": "t", "sessions": {}, "shape": {"loop": "open", "arrivals": "poisson"},
+    }  # fmt: skip
+    (tmp_path / "recording.json").write_text(json.dumps(facts))
+    return derive(tmp_path)
+
+
+def test_requests_drawn_to_be_aborted_are_counted_and_judge_no_server(tmp_path, monkeypatch):
+    monkeypatch.setattr("kvtop_lib.metrics.audits.MIN_REQUESTS", 1)
+    monkeypatch.setattr("kvtop_lib.metrics.audits.TREND_SHARE", 9)
+    # 3 was drawn and ended before its abort, 4 and 5 were aborted
+    drawn = [None, None, None, 1.5, 2.5, 0.5]
+    status = ["ok", "ok", "ok", "ok", "cancelled", "cancelled"]
+    point = _point(tmp_path, cancel_after_s=drawn, status=status)
+    assert point["status"] == "ok", point["reason"]
+    assert point["counts"]["cancelled"] == 2 and point["counts"]["ok"] == 3
+    assert point["aborted_on_purpose"] == 3 and point["rate"] == 0.5 and point["c"] is None
+    # requests 1 and 2 alone: no infinity
+    assert point["ttft_s"] == {"p50": 0.75, "p90": pytest.approx(0.95), "p99": pytest.approx(0.995)}
+    assert point["e2e_s"]["p99"] == pytest.approx(6.95)
+    # every token that arrived, by whomever
+    assert point["output_tokens_window"] == 22 and point["asked_rate"] == 0.5
+    again = derive(tmp_path, targets={"ttft_s": 0.9})["goodput"]
+    assert (again["requests_s"], again["attainment"]) == (0.1, 0.5)
+
+
+def test_a_point_whose_load_was_to_be_aborted_altogether_has_no_number(tmp_path):
+    point = _point(tmp_path, cancel_after_s=[1.0] * 6)
+    assert point["status"] == "failed" and "ttft_s" not in point
 
 
 def test_percentiles_keep_failures_in(window):

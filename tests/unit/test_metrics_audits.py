@@ -96,6 +96,17 @@ def test_prefix_hits_skip_turns_whose_prior_turn_failed_and_say_when_nothing_was
     assert "--enable-cache-report" in audits.prefix_hits(_requests(*rows, columns=TURNS))["reason"]
 
 
+def test_the_first_request_of_a_lane_that_enters_at_a_random_turn_is_cold():
+    # the lane enters session s at turn 2: nothing cached, rightly; then turn 3 hits turn 2
+    entered = [("ok", "s", 0, 2, 300, 20, 0), ("ok", "s", 0, 3, 350, 5, 310)]
+    assert audits.prefix_hits(_requests(*entered, columns=TURNS))["ok"] is True
+    # another lane's turn 1 of a session of that name is no prior turn
+    alone = [("ok", "s", 1, 1, 200, 20, 0), *entered]
+    assert audits.prefix_hits(_requests(*alone, columns=TURNS))["ok"] is True
+    cold = [entered[0], ("ok", "s", 0, 3, 350, 5, 0)]
+    assert audits.prefix_hits(_requests(*cold, columns=TURNS))["ok"] is False
+
+
 def test_a_wider_page_widens_the_bounds():
     rows = [("ok", "s", 0, 0, 100, 20, 0), ("ok", "s", 0, 1, 160, 5, 64)]
     assert audits.prefix_hits(_requests(*rows, columns=TURNS), page_tokens=64)["ok"] is True
@@ -124,6 +135,13 @@ def test_enough_requests():
     assert audits.enough_requests(_requests(*rows[:4]), 1, 10.0, 20.0)["ok"] is False
 
 
+def test_an_open_load_has_no_lanes_to_wait_for():
+    rows = [("ok", 1, 10.0 + i) for i in range(5)]
+    assert audits.enough_requests(_requests(*rows), None, 10.0, 20.0)["ok"] is True
+    found = audits.enough_requests(_requests(*rows[:4]), None, 10.0, 20.0)
+    assert found["ok"] is False and found["expected"] == audits.MIN_REQUESTS
+
+
 def _rates(*per_bin: int) -> pd.DataFrame:
     times = [t + 0.5 for t in range(len(per_bin))]
     return pd.DataFrame({"recv_s": times, "gain": per_bin})
@@ -143,6 +161,21 @@ def test_steady(rates, ok):
     assert audits.steady(_rates(*rates), 0.0, 10.0)["ok"] is ok
 
 
+def test_a_load_that_changes_by_itself_is_not_held_to_a_steady_output():
+    step = _rates(*[100] * 5, *[150] * 5)
+    for arrivals, ok in (("steps", None), ("trace", None), ("poisson", False)):
+        assert audits.steady(step, 0.0, 10.0, {"arrivals": arrivals})["ok"] is ok
+    assert audits.steady(step, 0.0, 10.0, {"loop": "closed"})["ok"] is False
+
+
 def test_token_counts():
-    assert audits.token_counts(pd.DataFrame({"uncounted_chunks": [0, 0]}))["ok"] is True
-    assert audits.token_counts(pd.DataFrame({"uncounted_chunks": [0, 3]}))["ok"] is False
+    def of(uncounted: list[int], tokens: list[int]) -> dict:
+        rows = {"uncounted_chunks": uncounted, "output_tokens": tokens}
+        return audits.token_counts(pd.DataFrame({"first_token_s": 1.0, "status": "ok", **rows}))
+
+    assert of([0, 0], [4, 4])["ok"] is True
+    assert of([0, 3], [4, 4])["ok"] is False  # a server that counts left some out
+    at_end, never = of([3, 3], [4, 4]), of([3, 3], [0, 0])
+    assert (at_end["ok"], never["ok"]) == (None, None)
+    assert at_end["reason"].startswith("token counts per chunk not available")
+    assert never["reason"].startswith("token counts not available")
