@@ -16,9 +16,9 @@ from kvtop_lib.params import load_arm, load_model, load_profile, load_workload
 from kvtop_lib.params.shape import Load, load_name
 from kvtop_lib.provenance import machine_state
 from kvtop_lib.replay import Plan, SessionPool, run_point
+from kvtop_lib.replay.source import about, workload_trace
 from kvtop_lib.store import Run, read_json, write_json
 from kvtop_lib.terms import SCHEMA, KvtopError
-from kvtop_lib.trace import load_trace
 
 
 class Block:
@@ -52,8 +52,11 @@ class Block:
         self.seed = self.profile.seed + block - 1
         self._page_tokens = PAGE_TOKENS  # until the server has said
         self.plan = Plan.of(self.profile, self.workload)
-        sessions = load_trace(self.workload.trace).sessions
-        self.pool = SessionPool(sessions, self.profile.loads, self.seed)
+        trace = workload_trace(self.workload, self.model.path, self.seed)
+        self._about = about(trace)
+        self.pool = SessionPool(
+            trace.sessions, self.profile.loads, self.seed, until_s=self.plan.w1_s
+        )
 
     @property
     def folder(self) -> Path:
@@ -115,23 +118,24 @@ class Block:
             return None
         return None if name in asked and mine[-1]["status"] != "ok" else mine[-1]
 
-    def measure(self, server: Server, c: int) -> dict[str, Any]:
-        """Flush the caches, replay the point at `c` lanes, and append its line to results.jsonl.
+    def measure(self, server: Server, load: Load) -> dict[str, Any]:
+        """Flush the caches, replay the point at a load, and append its line to results.jsonl.
 
         A point that cannot be measured gets a line with status ``failed`` and no number, and the
         sweep may go on; an interrupted one is recorded as ``aborted`` before the interrupt is
         passed on. A point that is `finished` is not measured again.
         """
-        if line := self.finished(c):
+        if line := self.finished(load):
             return line
-        labels = self._labels(c)
+        labels = self._labels(load)
         place = [labels[k] for k in ("arm", "block", "workload", "load", "attempt")]
         folder = self.records.point_dir(*place)
         try:
             server.flush_cache()
             run_point(
-                server.url, SERVED_NAME, self.pool.slice(c), c, self.plan, self.seed, folder,
-                labels=labels | {"page_tokens": self._page_tokens}, progress=self._progress,
+                server.url, SERVED_NAME, self.pool.slice(load), load, self.plan, self.seed, folder,
+                labels=labels | {"page_tokens": self._page_tokens, "trace": self._about},
+                progress=self._progress,
             )  # fmt: skip
             point = self._derive(server, folder)
         except KvtopError as e:
@@ -148,13 +152,14 @@ class Block:
             cut(server.iterations_file, folder, alive=server.alive)
         return derive(folder)
 
-    def _labels(self, c: int) -> dict[str, Any]:
-        where = (self.arm.id, self.number, self.workload.id, f"c{c}")
+    def _labels(self, load: Load) -> dict[str, Any]:
+        where = (self.arm.id, self.number, self.workload.id, load_name(load))
         attempt = self.records.next_attempt(*where)
         names = ("arm", "block", "workload", "load")
         return {
             "schema": SCHEMA, "run": self.records.name, **dict(zip(names, where, strict=True)),
-            "c": c, "attempt": attempt, "seed": self.seed, "key": self.key,
+            "c": load if isinstance(load, int) else None, "rate": getattr(load, "rate", None),
+            "attempt": attempt, "seed": self.seed, "key": self.key,
         }  # fmt: skip
 
     def _failed(self, labels: dict[str, Any], reason: str, folder: Path) -> dict[str, Any]:
@@ -164,8 +169,8 @@ class Block:
         return point
 
     def points(self) -> pd.DataFrame:
-        """This block's lines of results.jsonl, by load."""
+        """This block's lines of results.jsonl, lanes first, then open loads by name."""
         found = self.records.results()
         mine = found[(found["arm"] == self.arm.id) & (found["block"] == self.number)]
-        shown = ["c", "status", "reason", "output_tok_s", "ttft_s_p50", "accept_len", "line"]
-        return mine.reindex(columns=shown).sort_values("c", ignore_index=True)
+        shown = ["load", "status", "reason", "output_tok_s", "ttft_s_p50", "accept_len", "line"]
+        return mine.sort_values(["c", "load"]).reindex(columns=shown).reset_index(drop=True)

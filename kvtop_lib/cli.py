@@ -54,7 +54,7 @@ def serve(
 
 @app.command(context_settings={**PASS_ON, "help_option_names": []})
 def replay(context: typer.Context) -> None:
-    """Replay one closed-loop point against a running server (options: `kvtop replay --help`)."""
+    """Replay one point against a running server (options: `kvtop replay --help`)."""
     from kvtop_lib.replay.__main__ import main as replay_main
 
     raise typer.Exit(replay_main(context.args))

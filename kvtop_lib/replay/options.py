@@ -1,0 +1,169 @@
+"""The command line of a replay: every wrong combination is one sentence, before anything runs."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import NoReturn
+from urllib.parse import urlsplit
+
+from pydantic import ValidationError
+
+from kvtop_lib.params.shape import Load, OpenLoad, parse_load
+from kvtop_lib.params.workload import Workload
+from kvtop_lib.replay.plan import Plan
+from kvtop_lib.terms import KvtopError
+
+ARRIVALS = ("poisson", "gamma", "constant", "steps", "trace")
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print the sentence and exit with 2."""
+        print(f"{self.prog}: {message} (--help lists the options)", file=sys.stderr)
+        raise SystemExit(2)
+
+
+def _lanes(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of lanes from 1 on")
+    return int(text)
+
+
+def _url(text: str) -> str:
+    try:
+        parts = urlsplit(text)
+        good = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        good = False
+    if not good:
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form http://host:port")
+    return text.rstrip("/")
+
+
+def _steps(text: str) -> tuple[tuple[float, float], ...]:
+    try:
+        pairs = [tuple(map(float, step.split("x"))) for step in text.split(",")]
+    except ValueError:
+        pairs = [()]
+    if any(len(p) != 2 for p in pairs):
+        raise argparse.ArgumentTypeError(f"{text!r} is not RATExSECONDS,..., as 0.5x30,1x30")
+    return tuple(pairs)
+
+
+def parser() -> argparse.ArgumentParser:
+    """All options; those of one load or workload have None where they were not given."""
+    p = Parser(prog="kvtop replay", description="Replay one point against a running server.")
+    p.add_argument("--url", type=_url, required=True, help="server, http://host:port")
+    p.add_argument("--model", required=True, help="model name in the requests")
+    p.add_argument("--out", type=Path, required=True, help="folder of the records")
+    p.add_argument("--seed", type=int, default=1, help="decides order, times and aborts")
+    p.add_argument("--no-flush", action="store_true", help="leave the server's caches warm")
+    g = p.add_argument_group("sessions")
+    g.add_argument("--trace", help="a file of docs/traces.md, or builtin:agent (the default)")
+    g.add_argument("--max-context", type=int, help="keep the leading turns that fit, tokens")
+    g.add_argument("--scale-tokens", type=float, help="every length of the trace times this")
+    g.add_argument("--skip-bad", action="store_true", help="count bad lines, do not stop")
+    g.add_argument("--tokenizer", type=Path, help="the served model's, folder or tokenizer.json")
+    g.add_argument("--fixed-input", type=int, help="instead of a trace: tokens of every prompt")
+    g.add_argument("--fixed-output", type=int, help="with it: tokens of every answer")
+    g.add_argument("--fixed-sessions", type=int, help="with it: prompts to make (1000)")
+    g = p.add_argument_group("closed loop")
+    g.add_argument("--concurrency", type=_lanes, help="lanes")
+    g.add_argument("--start", choices=("first_turn", "random_turn"), help="of a lane (first_turn)")
+    g.add_argument("--stagger", type=float, help="seconds: lanes start spread over this time (1)")
+    g = p.add_argument_group("open loop")
+    g.add_argument("--rate", type=float, help="session starts per second")
+    g.add_argument("--arrivals", choices=ARRIVALS, help="default: poisson")
+    g.add_argument("--burstiness", type=float, help="gamma: shape of the intervals, 1 is Poisson")
+    g.add_argument("--steps", type=_steps, help="steps: RATExSECONDS,..., the last rate stays")
+    g.add_argument("--time-scale", type=float, help="trace: recorded intervals times this (1)")
+    g.add_argument("--jitter", type=float, help="trace: seconds over which equal stamps spread")
+    g = p.add_argument_group("requests")
+    g.add_argument("--output", choices=("natural", "recorded"), help="length (natural)")
+    g.add_argument("--max-output-tokens", type=int, default=128)
+    g.add_argument("--think-factor", type=float, help="recorded think time times this (closed: 0, "
+                   "open: 1)")  # fmt: skip
+    g.add_argument("--think-cap", type=float, help="seconds: longest think time")
+    g.add_argument("--cancel-share", type=float, default=0.0, help="share of requests to abort")
+    g.add_argument("--cancel-within", type=float, help="seconds: after a random part of these (2)")
+    g = p.add_argument_group("time")
+    for name, value, text in (
+        ("burn-in", 5, "start of traffic, not representative"),
+        ("warmup", 10, "representative, not measured"),
+        ("window", 60, "measured"),
+        ("drain", 30, "longest wait for the last requests"),
+        ("timeout", 60, "longest silence of one request"),
+    ):
+        g.add_argument(f"--{name}", type=float, default=value, help=f"seconds: {text} ({value})")
+    return p
+
+
+def _load(a: argparse.Namespace) -> Load:
+    own = {"rate": a.rate, "burstiness": a.burstiness, "steps": a.steps,
+           "time_scale": a.time_scale, "jitter_s": a.jitter}  # fmt: skip
+    own = {k: v for k, v in own.items() if v is not None}
+    if a.concurrency and (own or a.arrivals):
+        raise ValueError("--concurrency is a closed loop and takes no --rate or --arrivals options")
+    if a.concurrency:
+        return a.concurrency
+    if not own and not a.arrivals:
+        raise ValueError("give a load: --concurrency C, --rate R or --arrivals trace")
+    for name, value in (("--start", a.start), ("--stagger", a.stagger)):
+        if value is not None:
+            raise ValueError(f"{name} is for the lanes of --concurrency")
+    try:
+        return parse_load({"arrivals": a.arrivals or "poisson", **own})
+    except ValueError as e:
+        raise ValueError(str(e).partition("is no load: ")[2]) from None
+
+
+def _workload(a: argparse.Namespace, is_open: bool) -> Workload:
+    fixed = {"input_tokens": a.fixed_input, "output_tokens": a.fixed_output,
+             "sessions": a.fixed_sessions}  # fmt: skip
+    fixed = {k: v for k, v in fixed.items() if v is not None}
+    if fixed and (a.fixed_input is None or a.fixed_output is None):
+        raise ValueError("a fixed shape needs both --fixed-input and --fixed-output")
+    if fixed and a.trace:
+        raise ValueError("--trace and --fixed-input are two workloads; give one of them")
+    if fixed and (a.max_context or a.scale_tokens or a.skip_bad):
+        raise ValueError("--max-context, --scale-tokens and --skip-bad are for a --trace")
+    if fixed and a.output == "natural":
+        raise ValueError("--fixed-output sizes the answers; leave --output natural out")
+    if fixed and a.tokenizer is None:
+        raise ValueError("--fixed-input needs the served model's tokenizer: --tokenizer FOLDER")
+    if a.cancel_within is not None and not a.cancel_share:
+        raise ValueError("--cancel-within needs a --cancel-share of requests")
+    think = a.think_factor if a.think_factor is not None else float(is_open)
+    if a.think_cap is not None and not think:
+        raise ValueError("--think-cap caps nothing without a --think-factor")
+    given = {
+        "trace": a.trace, "fixed": fixed or None, "start": a.start, "stagger_s": a.stagger,
+        "output": "recorded" if fixed else a.output, "max_context_tokens": a.max_context,
+        "scale_tokens": a.scale_tokens, "think_factor": think, "think_cap_s": a.think_cap,
+        "cancel_share": a.cancel_share, "cancel_within_s": a.cancel_within,
+        "max_output_tokens": a.max_output_tokens,
+    }  # fmt: skip
+    return Workload(id="cli", title="cli", **{k: v for k, v in given.items() if v is not None})
+
+
+def read(argv: list[str] | None) -> tuple[argparse.Namespace, Load, Workload, Plan]:
+    """Parse and check a command line; a wrong one is one sentence and exit status 2."""
+    p = parser()
+    a = p.parse_args(argv)
+    try:
+        load = _load(a)
+        workload = _workload(a, isinstance(load, OpenLoad))
+        timing = {"burn_in_s": a.burn_in, "warmup_s": a.warmup, "window_s": a.window,
+                  "drain_s": a.drain, "timeout_s": a.timeout}  # fmt: skip
+        plan = Plan.of(argparse.Namespace(**timing), workload)
+    except ValidationError as e:
+        first = e.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        p.error(f"{where}: {first['msg'].removeprefix('Value error, ')}".removeprefix(": "))
+    except (ValueError, KvtopError) as e:
+        p.error(str(e))
+    return a, load, workload, plan
