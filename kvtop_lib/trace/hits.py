@@ -18,7 +18,8 @@ class Hits:
 
     ``full_blocks`` counts only blocks that are filled, ``tokens`` also the common part of a
     partly filled last one. Of recorded messages whole messages are compared, so that the two are
-    equal and a common beginning of two different messages does not count.
+    equal and a common beginning of two different messages does not count; recorded answers are
+    in the cache as if the server had given them.
     """
 
     prompt_tokens: int
@@ -55,6 +56,7 @@ def ideal_hits(trace: Trace, within_sessions: bool = False) -> Hits:
             found = tree.visit(root, turn.blocks.filled(turn.prompt_tokens), size)
         else:
             found = tree.visit(root, message_units(session, k), None)
+            tree.visit(root, (*message_units(session, k), _answer(session, k)), None)
         total, tokens, full = total + turn.prompt_tokens, tokens + found[0], full + found[1]
     return Hits(total, tokens, full)
 
@@ -86,8 +88,16 @@ def message_units(session: Session, k: int) -> Units:
             yield (message["role"], message["content"]), upto - at
             at = upto
         if j < k:
-            answer = (session.id, j) if turn.output is None else turn.output
-            yield ("assistant", answer), turn.output_tokens
+            yield _answer(session, j)
+
+
+def _answer(session: Session, k: int) -> tuple[Hashable, int]:
+    """Identity and tokens of the answer of turn ``k``; one without text is its session's own."""
+    turn = session.turns[k]
+    return (
+        "assistant",
+        (session.id, k) if turn.output is None else turn.output,
+    ), turn.output_tokens
 
 
 @dataclass

@@ -147,7 +147,9 @@ def _unfolded(turns: list[Turn]) -> list[Turn]:
         rest = prompts[k][len(before) :]
         if k == 0:
             turns[k] = replace(turn, whole=False)
-        elif prompts[k][: len(before)] == before and rest and rest[0]["role"] == "assistant":
+        elif prompts[k][: len(before)] == before and [m["role"] for m in rest[:1]] == ["assistant"]:
+            if len(rest) == 1:
+                continue  # it asks nothing new
             answer = rest[0]["content"]
             n = turns[k - 1].output_tokens or answer_tokens(answer)
             turns[k - 1] = replace(turns[k - 1], output=answer, output_tokens=n)
