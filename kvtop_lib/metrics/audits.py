@@ -23,7 +23,11 @@ MIN_REQUESTS = 5
 TREND_BINS, TREND_SHARE, TREND_P = 10, 0.25, 0.01
 
 AUDITS: tuple[tuple[str, str], ...] = (
-    ("token_counts", "every chunk with text carries the server's cumulative token count"),
+    (
+        "token_counts",
+        "every chunk with output carries the server's cumulative token count; not asked of a "
+        "server that counts at the end of a request only, or never: it gets fewer metrics",
+    ),
     (
         "tokens",
         "client output tokens = server's `generation_tokens_total` over the drained point; exact "
