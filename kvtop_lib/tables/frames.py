@@ -55,7 +55,8 @@ def points(run: Run) -> pd.DataFrame:
     DataFrame
         The columns of `kvtop_lib.store.Run.results` plus ``title``, ``method`` and ``width``
         (tokens verified per forward) of the arm; all of `FIELDS` exist and are NaN unless the
-        point is ``ok``. Sorted by arm (the run's order), load and block.
+        point is ``ok``. Sorted by arm (the run's order), load and block. Points of open loads
+        have no number of lanes and are not in it.
 
     Raises
     ------
@@ -65,6 +66,9 @@ def points(run: Run) -> pd.DataFrame:
     results = run.results()
     if results.empty:
         raise KvtopError(f"run {run.name!r} has no point in results.jsonl yet, run the sweep")
+    results = results[results["c"].notna()].astype({"c": int}).reset_index(drop=True)
+    if results.empty:
+        raise KvtopError(f"run {run.name!r} has no point by lanes, which these tables are over")
     known = arms(run)
     frame = results.assign(
         title=[known.get(a, {}).get("title") or a for a in results["arm"]],

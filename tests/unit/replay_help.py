@@ -33,7 +33,7 @@ def play_point(
     server: ScriptedServer | str, folder: Path, c: int = 1, plan: Plan = PLAN, n: int = 400, **kw
 ) -> tuple[pd.DataFrame, pd.DataFrame, dict]:
     """Run a point; its requests, chunks and recording."""
-    pool = SessionPool(kw.pop("sessions", None) or sessions(n), [c], 1)
+    pool = SessionPool(kw.pop("sessions", None) or sessions(n), [c], 1, until_s=plan.w1_s)
     url = server if isinstance(server, str) else server.url
     labels = {"run": "r", "arm": "a", "block": 1, "workload": "w", "attempt": 1, "key": "k"}
     run_point(url, "m", pool.slice(c), c, plan, 1, folder, labels=labels, progress="off", **kw)
