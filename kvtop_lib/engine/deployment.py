@@ -8,6 +8,7 @@ from typing import Any
 
 from kvtop_lib import paths
 from kvtop_lib.engine.command import DRAFT_LOG, RECORD
+from kvtop_lib.engine.memory import memory_split
 from kvtop_lib.engine.server import Server
 from kvtop_lib.params import Arm, Model
 from kvtop_lib.provenance import versions
@@ -47,7 +48,7 @@ def deployment(server: Server, model: Model, arm: Arm) -> dict[str, Any]:
     -------
     dict
         ``arm, model, layout, started_utc, startup_s, requested, resolved, changed, env,
-        kv_tokens, max_running_requests, width_tokens, memory_bytes, cores, versions``.
+        kv_tokens, max_running_requests, width_tokens, memory_bytes, memory, cores, versions``.
     """
     resolved = server.resolved()
     record = {
@@ -64,6 +65,7 @@ def deployment(server: Server, model: Model, arm: Arm) -> dict[str, Any]:
         "max_running_requests": resolved.get("max_running_requests"),
         "width_tokens": resolved.get("speculative_num_draft_tokens") or 1,
         "memory_bytes": server.memory_bytes(),
+        "memory": memory_split(resolved, server.iterations_file),
         "cores": len(os.sched_getaffinity(0)),
         "versions": versions(),
     }

@@ -18,10 +18,13 @@ def header(scheduler: Any, device: bool) -> dict[str, Any]:
         ``clock`` and ``wall_offset_s`` (wall clock - run's clock), ``pid``, ``marks`` (whether
         the forward's parts have device times), ``algorithm``, ``overlap``, ``kv_tokens``
         (capacity), ``page_tokens``, ``max_running``, ``kv_bytes`` and ``draft_kv_bytes`` (pools;
-        the draft's holds the same token slots as the target's, None without one).
+        the draft's holds the same token slots as the target's, None without one),
+        ``weights_bytes`` and ``draft_weights_bytes`` (tensors of this rank; those that the draft
+        shares with the target count for the target only).
     """
     worker = scheduler.model_worker
     draft = getattr(getattr(worker, "draft_worker", None), "draft_runner", None)
+    seen: set[int] = set()
     return {
         "clock": "monotonic",
         "wall_offset_s": time.time() - time.monotonic(),
@@ -34,7 +37,26 @@ def header(scheduler: Any, device: bool) -> dict[str, Any]:
         "max_running": int(scheduler.max_running_requests),
         "kv_bytes": _bytes(scheduler.tp_worker.model_runner.token_to_kv_pool),
         "draft_kv_bytes": None if draft is None else _bytes(draft.token_to_kv_pool),
+        "weights_bytes": weights_bytes(scheduler.tp_worker.model_runner.model, seen),
+        "draft_weights_bytes": None if draft is None else weights_bytes(draft.model, seen),
     }
+
+
+def weights_bytes(model: Any, seen: set[int]) -> int | None:
+    """Bytes of a model's parameters and buffers, without the storages in ``seen``, which grows.
+
+    None when a kind of tensor has no storage to ask: no reason not to serve.
+    """
+    total = 0
+    try:
+        for tensor in (*model.parameters(), *model.buffers()):
+            storage = tensor.untyped_storage()
+            if storage.data_ptr() not in seen:
+                seen.add(storage.data_ptr())
+                total += storage.nbytes()
+    except (RuntimeError, NotImplementedError, AttributeError, ValueError):
+        return None
+    return total
 
 
 def _bytes(pool: Any) -> int | None:
