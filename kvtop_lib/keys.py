@@ -49,6 +49,7 @@ NOT_MEASURED = (
     "sglang_plugin/bare_", "sglang_plugin/kernels/bench", "sglang_plugin/drafts/bench",
     "trace/record", "trace/agent", "trace/corpus",
     "trace/card", "trace/loops", "trace/partial", "trace/served",
+    "replay/options", "replay/__main__",
 )  # fmt: skip
 """Files of `MEASURES` that no measured server or client runs: bench and recording."""
 
@@ -94,9 +95,12 @@ def model_inputs(model: Model, arm: Arm) -> dict[str, Any]:
 
 
 def trace_digest(workload: Workload) -> str:
-    """Hash of the trace's content."""
+    """Hash of the trace's content; of a fixed shape, of what its text is made of."""
     from kvtop_lib.trace.builtin import trace_path
+    from kvtop_lib.trace.pieces import PACKAGES
 
+    if workload.fixed:
+        return digest(pins(PACKAGES))
     file = trace_path(workload.trace)
     return file_digest(file) if file.is_file() else "absent"
 
