@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from kvtop_lib.stats import Floor, verdicts
+from kvtop_lib.stats import Floor, block_ratios, noise_floor, summarise, verdicts
+from kvtop_lib.stats.verdicts import BASELINE_AA
 from kvtop_lib.terms import KvtopError
 
 
@@ -106,3 +107,52 @@ def named(table: pd.DataFrame) -> str:
     others = len(measured) - 1
     what = f"its pair moves the result, the other {others} measured do not"
     return f"{moving['cause'].iloc[0]}: {what}{left}"
+
+
+def causes(
+    points: pd.DataFrame,
+    isolations: tuple[Isolation, ...] = ISOLATIONS,
+    baseline: str = "baseline",
+    confidence: float = 0.95,
+) -> pd.DataFrame:
+    """What the isolating pairs of a run say about every arm that differs from the baseline.
+
+    Parameters
+    ----------
+    points
+        `kvtop_lib.store.Run.results` of one kind of load.
+    isolations, baseline, confidence
+        Possible causes; what the arms are compared with; coverage of the intervals.
+
+    Returns
+    -------
+    DataFrame
+        ``arm``, ``workload``, ``c``, ``effect`` (``higher``, ``lower``) and ``conclusion``
+        (`named`); no row when the run has no isolating pair.
+    """
+    summaries = {}
+    for reference in dict.fromkeys((baseline, *(i.reference for i in isolations))):
+        try:
+            ratios = block_ratios(points, "output_tok_s", reference)
+        except KvtopError:  # this reference was not measured
+            continue
+        summaries[reference] = summarise(ratios, confidence)
+    columns = ["arm", "workload", "c", "effect", "conclusion"]
+    present = set(points["arm"])
+    if baseline not in summaries or not any({i.arm, i.reference} <= present for i in isolations):
+        return pd.DataFrame(columns=columns)
+    whole = summaries[baseline]
+    floor = noise_floor(whole)
+    helpers = {BASELINE_AA, *(i.arm for i in isolations), *(i.reference for i in isolations)}
+    judged = whole.assign(effect=verdicts(whole, floor))
+    judged = judged[~judged["arm"].isin(helpers) & judged["effect"].isin(["higher", "lower"])]
+    rows = [
+        {
+            **{k: getattr(row, k) for k in ("arm", "workload", "c", "effect")},
+            "conclusion": named(
+                ablations(summaries, row.c, row.workload, row.effect, isolations, floor)
+            ),
+        }
+        for row in judged.itertuples()
+    ]
+    return pd.DataFrame(rows, columns=columns)

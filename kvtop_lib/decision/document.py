@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from kvtop_lib import costmodel, stats
+from kvtop_lib.ablation import causes
 from kvtop_lib.decision.command import server_command_text
 from kvtop_lib.decision.judge import BASELINE, RULE, Target, judge, ranges, recommend
 from kvtop_lib.store import Run, write_json
@@ -55,7 +56,8 @@ def decide(
     Returns
     -------
     dict
-        ``rule``, ``how_sure``, ``noise_floor``, ``multiplicity``, ``cost_model`` and ``decisions``:
+        ``rule``, ``how_sure``, ``noise_floor``, ``multiplicity``, ``cost_model``, ``causes`` (of
+        arms that differ, where isolating pairs were measured) and ``decisions``:
         per workload and target the arms with their ``ranges``, ``crossover`` and ``points``, and
         ``recommended`` with a server ``command`` (null for a manifest that does not say enough;
         ``no_command`` says what).
@@ -101,6 +103,7 @@ def decide(
         "noise_floor": str(stats.noise_floor(summary)),
         "multiplicity": stats.multiplicity(summary, confidence),
         "cost_model": _cost_model(points, manifest),
+        "causes": causes(points, confidence=confidence).to_dict("records"),
         "decisions": decisions,
     }
 

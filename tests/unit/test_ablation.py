@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from kvtop_lib.ablation import Isolation, ablations, named
+from kvtop_lib.ablation import Isolation, ablations, causes, named
 from kvtop_lib.terms import KvtopError
 
 PAIRS = (
@@ -68,3 +68,21 @@ def test_one_block_without_an_a_a_pair_names_nothing():
 def test_nothing_to_explain_is_refused():
     with pytest.raises(KvtopError, match="no cause to be named"):
         ablations({}, 32, "w", "none", PAIRS)
+
+
+def test_causes_of_a_run_by_hand():
+    """At 32 lanes the arm loses a fifth; so does drafting in the same deployment, nothing else."""
+    rate = {"baseline": 100, "mtp": 80, "cap": 100, "kv": 101, "off": 100, "on": 80}
+    off = {1: 1.0, 2: 1.005, 3: 0.995}  # launches differ by half a percent, in turn
+    rows = [
+        (arm, 32, b, x * off[1 + (b + i) % 3])
+        for i, (arm, x) in enumerate(rate.items())
+        for b in (1, 2, 3)
+    ]
+    rows += [("baseline", 1, b, 100) for b in (1, 2, 3)]
+    points = pd.DataFrame(rows, columns=["arm", "c", "block", "output_tok_s"])
+    points = points.assign(workload="w", status="ok", line=range(len(points)))
+    (row,) = causes(points, PAIRS).to_dict("records")
+    assert (row["arm"], row["c"], row["effect"]) == ("mtp", 32, "lower")
+    assert row["conclusion"].startswith("verification: its pair moves the result")
+    assert causes(points[points.arm.isin(["baseline", "mtp"])], PAIRS).empty
