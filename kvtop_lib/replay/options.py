@@ -67,7 +67,7 @@ def parser() -> argparse.ArgumentParser:
     g.add_argument("--max-context", type=int, help="keep the leading turns that fit, tokens")
     g.add_argument("--scale-tokens", type=float, help="every length of the trace times this")
     g.add_argument("--skip-bad", action="store_true", help="count bad lines, do not stop")
-    g.add_argument("--tokenizer", type=Path, help="the served model's, folder or tokenizer.json")
+    g.add_argument("--tokenizer", type=Path, help="folder or tokenizer.json (the server's)")
     g.add_argument("--fixed-input", type=int, help="instead of a trace: tokens of every prompt")
     g.add_argument("--fixed-output", type=int, help="with it: tokens of every answer")
     g.add_argument("--fixed-sessions", type=int, help="with it: prompts to make (1000)")
@@ -133,8 +133,6 @@ def _workload(a: argparse.Namespace, is_open: bool) -> Workload:
         raise ValueError("--max-context, --scale-tokens and --skip-bad are for a --trace")
     if fixed and a.output == "natural":
         raise ValueError("--fixed-output sizes the answers; leave --output natural out")
-    if fixed and a.tokenizer is None:
-        raise ValueError("--fixed-input needs the served model's tokenizer: --tokenizer FOLDER")
     if a.cancel_within is not None and not a.cancel_share:
         raise ValueError("--cancel-within needs a --cancel-share of requests")
     think = a.think_factor if a.think_factor is not None else float(is_open)

@@ -88,7 +88,6 @@ def test_options_make_workload_and_plan(tmp_path):
         ("--rate 1 --stagger 2", "--stagger is for the lanes of --concurrency"),
         ("--concurrency 1 --fixed-input 9", "needs both --fixed-input and --fixed-output"),
         ("--concurrency 1 --fixed-sessions 9", "needs both --fixed-input and --fixed-output"),
-        ("--concurrency 1 --fixed-input 9 --fixed-output 9", "needs the served model's tokenizer"),
         ("--concurrency 1 --fixed-input 9 --fixed-output 9 --trace x", "give one of them"),
         (
             "--concurrency 1 --fixed-input 9 --fixed-output 9 --tokenizer x --output natural",
@@ -124,6 +123,7 @@ def test_a_wrong_combination_is_one_sentence_and_nothing_is_written(tmp_path, ca
         ("--concurrency 1 --trace nowhere.jsonl", "nowhere.jsonl"),
         ("--rate 1000 --window 600", "starts"),
         ("--arrivals trace", "has no recorded start time"),
+        ("--concurrency 1 --fixed-input 9 --fixed-output 9", "needs the served model's tokenizer"),
         ("--concurrency 1", "is the server up"),
         ("--rate 1", "is the server up"),
     ],

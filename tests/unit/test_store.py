@@ -37,6 +37,18 @@ def test_the_last_attempt_counts_and_keeps_its_line(tmp_path):
     assert len(run.lines()) == 4
 
 
+def test_an_open_load_has_no_lanes_and_comes_after_those_that_have(tmp_path):
+    run = Run(tmp_path)
+    for name, rate in (("r2.00", 2.0), ("r0.50", 0.5)):
+        run.append_result({**_line(), "load": name, "c": None, "rate": rate})
+    run.append_result(_line(c=8))
+    frame = run.results()
+    assert list(frame.load) == ["c8", "r0.50", "r2.00"] and list(frame.c.isna()) == [0, 1, 1]
+    without = {k: v for k, v in _line().items() if k != "c"}
+    with pytest.raises(KvtopError, match="a result line needs c"):
+        run.append_result(without)
+
+
 def test_nothing_is_rewritten(tmp_path):
     run = Run(tmp_path)
     run.append_result(_line())

@@ -38,6 +38,15 @@ def test_points_keep_the_last_attempt_and_no_number_of_a_failure(points):
     assert bad[list(tables.FIELDS)].isna().all(axis=None)
 
 
+def test_points_of_open_loads_are_no_points_by_lanes(tmp_path, points):
+    run = Run(truth.write_run(tmp_path / "mixed"))
+    like = {k: v for k, v in run.lines()[-1].items() if k != "line"}
+    run.append_result({**like, "load": "r0.50", "c": None, "rate": 0.5})
+    mixed = tables.points(run)
+    assert len(mixed) == len(points) and list(mixed.c) == list(points.c)
+    assert mixed.c.dtype.kind == "i"
+
+
 def test_by_load_means_over_ok_blocks(points):
     mean = tables.by_load(points, "output_tok_s").set_index(["arm", "c"])
     assert mean.loc[("baseline", 1), "mean"] == pytest.approx((40 + 40.8) / 2)
