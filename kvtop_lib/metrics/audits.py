@@ -42,7 +42,8 @@ AUDITS: tuple[tuple[str, str], ...] = (
     (
         "prefix_hits",
         "at turns after the first, cached tokens lie between the prior prompt and the prior prompt "
-        "plus output, within a page and a token; at most "
+        "plus output, within a page and a token, or from the leading blocks that both prompts have "
+        "on where a trace tells token blocks; at most "
         f"{PREFIX_MISSES:.0%} of the turns may miss",
     ),
     (
@@ -129,8 +130,10 @@ def prefix_hits(requests: pd.DataFrame, page_tokens: int = PAGE_TOKENS) -> dict:
     """Cached tokens of turn k > 0 lie between the prior prompt and prior prompt plus output.
 
     Within a page and a token, for turns whose prior turn ended ok; a lane's first request is
-    cold at whatever turn it starts and has no prior one. ``value`` is the share outside, at most
-    1 % of the turns may be.
+    cold at whatever turn it starts and has no prior one. A prompt made of token blocks shares
+    only the leading blocks with the prior one (``shared_tokens``): that many are cached at least,
+    and more where other sessions have the same blocks. ``value`` is the share outside, at most 1 %
+    of the turns may be.
     """
     r = requests[requests["status"] == "ok"]
     prior = r[["session", "lane", "turn", "prompt_tokens", "output_tokens"]].assign(
@@ -144,6 +147,10 @@ def prefix_hits(requests: pd.DataFrame, page_tokens: int = PAGE_TOKENS) -> dict:
     slack = page_tokens + 1
     low = pairs["prompt_tokens_prior"] - slack
     high = pairs["prompt_tokens_prior"] + pairs["output_tokens_prior"] + slack
+    if "shared_tokens" in pairs and pairs["shared_tokens"].notna().any():
+        blocks = pairs["shared_tokens"].notna()
+        low = low.mask(blocks, pairs["shared_tokens"] - slack)
+        high = high.mask(blocks, pairs["prompt_tokens"])
     out = ~pairs["cached_tokens"].between(low, high)
     reason = f"{out.sum()} of {len(pairs)} turns hit less or more of the prefix cache than expected"
     return _audit(bool(out.mean() <= PREFIX_MISSES), float(out.mean()), [0, PREFIX_MISSES], reason)

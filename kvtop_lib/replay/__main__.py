@@ -9,6 +9,7 @@ from kvtop_lib.params.shape import load_name
 from kvtop_lib.replay import SessionPool, flush, options, run_point
 from kvtop_lib.replay.source import about, workload_trace
 from kvtop_lib.terms import KvtopError
+from kvtop_lib.trace.served import served_tokenizer
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -17,7 +18,8 @@ def main(argv: list[str] | None = None) -> int:
     try:
         if (a.out / "recording.json").exists():
             raise KvtopError(f"{a.out} already holds a recording; give another --out")
-        trace = workload_trace(workload, a.tokenizer, a.seed, skip_bad=a.skip_bad)
+        tokenizer = a.tokenizer or served_tokenizer(a.url)
+        trace = workload_trace(workload, tokenizer, a.seed, skip_bad=a.skip_bad)
         pool = SessionPool(trace.sessions, [load], a.seed, until_s=plan.w1_s)
         if not a.no_flush:
             flush(a.url)

@@ -190,6 +190,7 @@ async def _request(
             expected_output=turn.output if plan.output == "natural" else None,
             expected_output_tokens=turn.output_tokens,
             cancel_after_s=cancel_after_s,
+            shared_tokens=session.shared_tokens(k) if turn.blocks else None,
         )
         raw.buffers.clear()
         traffic.records.append(record)

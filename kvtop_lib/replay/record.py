@@ -45,6 +45,7 @@ REQUESTS = pa.schema(
         ("expected_output_tokens", _N),
         ("matches_recorded", pa.bool_()),
         ("uncounted_chunks", _N),  # events with output but without a token count
+        ("shared_tokens", _N),  # of a prompt of token blocks: in the session's prior prompt too
         ("cancel_after_s", _S),  # drawn to be aborted on purpose then, null for most
         ("reused", pa.bool_()),  # sent on a connection that had served before
         ("resent", _N),  # times that such a connection was found closed before any byte
@@ -74,6 +75,7 @@ class Record:
     expected_output: str | None
     expected_output_tokens: int | None
     cancel_after_s: float | None = None
+    shared_tokens: int | None = None
 
     @property
     def ok(self) -> bool:
@@ -92,7 +94,10 @@ class Record:
     def row(self) -> dict:
         """The row of ``requests.parquet``."""
         raw, reply = self.raw, self.reply
-        own = ("request", "lane", "session", "turn", "phase", "intended_s", "cancel_after_s")
+        own = (
+            "request", "lane", "session", "turn", "phase", "intended_s", "cancel_after_s",
+            "shared_tokens",
+        )  # fmt: skip
         read = (
             "response_id first_token_s first_answer_s last_token_s prompt_tokens cached_tokens "
             "output_tokens status failure error finish_reason verify_steps accepted_hist "

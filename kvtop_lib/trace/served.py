@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from kvtop_lib.terms import KvtopError
-from kvtop_lib.trace.builtin import load_trace
-from kvtop_lib.trace.model import Trace
 
 SETTINGS = ("dtype", "device", "attention_backend", "speculative_algorithm")
 """Resolved server arguments that can change a greedy answer."""
@@ -45,32 +43,6 @@ def served_tokenizer(url: str, timeout_s: float = 10.0) -> Path | None:
             if path.is_file() and path.suffix == ".json":
                 return path
     return None
-
-
-def load_served_trace(
-    url: str, name: str | Path, *, tokenizer: str | Path | None = None, **options: Any
-) -> Trace:
-    """`load_trace` for the server at ``url``: text is made, and tokens counted, for its model.
-
-    Without ``tokenizer`` the served model's is taken where the trace needs one and the file lies
-    on this machine; ``options`` are those of `load_trace`.
-
-    Raises
-    ------
-    KvtopError
-        As `load_trace`; the trace tells no text and no tokenizer is at hand.
-    """
-    if tokenizer is None:
-        plain = load_trace(name, skip_bad=options.get("skip_bad", False))
-        if not (plain.needs_text or "source" in plain.recorded_with):
-            return load_trace(name, **options)
-        tokenizer = served_tokenizer(url)
-        if tokenizer is None and plain.needs_text:
-            raise KvtopError(
-                f"{name} tells token blocks or lengths and no text, and the tokenizer of {url} is "
-                "not on this machine; name its tokenizer.json (--tokenizer)."
-            )
-    return load_trace(name, tokenizer=tokenizer, **options)
 
 
 def _server_info(url: str, timeout_s: float) -> dict[str, Any] | None:

@@ -107,6 +107,19 @@ def test_the_first_request_of_a_lane_that_enters_at_a_random_turn_is_cold():
     assert audits.prefix_hits(_requests(*cold, columns=TURNS))["ok"] is False
 
 
+@pytest.mark.parametrize(
+    ("cached", "ok"), [(64, True), (62, True), (61, False), (150, True), (160, True), (163, False)]
+)
+def test_prompts_of_token_blocks_hit_from_their_shared_blocks_on(cached, ok):
+    columns = (*TURNS, "shared_tokens")
+    rows = [("ok", "s", 0, 0, 100, 20, 0, 0), ("ok", "s", 0, 1, 160, 5, cached, 64)]
+    assert audits.prefix_hits(_requests(*rows, columns=columns))["ok"] is ok
+    # text beside it keeps the bounds of text
+    text = [("ok", "t", 0, 0, 100, 20, 0, None), ("ok", "t", 0, 1, 160, 5, 64, None)]
+    found = audits.prefix_hits(_requests(*rows, *text, columns=columns))
+    assert found["ok"] is False and found["value"] == (0.5 if ok else 1.0)
+
+
 def test_a_wider_page_widens_the_bounds():
     rows = [("ok", "s", 0, 0, 100, 20, 0), ("ok", "s", 0, 1, 160, 5, 64)]
     assert audits.prefix_hits(_requests(*rows, columns=TURNS), page_tokens=64)["ok"] is True

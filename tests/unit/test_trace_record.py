@@ -14,7 +14,7 @@ from kvtop_lib.trace import read_sessions
 from kvtop_lib.trace.agent import PlannedTurn, SessionPlan
 from kvtop_lib.trace.card import card, facts
 from kvtop_lib.trace.record import RecordLimits, record
-from kvtop_lib.trace.served import served_engine
+from kvtop_lib.trace.served import served_engine, served_tokenizer
 
 LOOP = "It reads the file. " * 3
 
@@ -25,6 +25,7 @@ class Scripted:
     def __init__(self) -> None:
         self.bodies: list[dict] = []
         self.fail_at = None
+        self.info: dict = {}
 
     def reply(self, body: dict) -> dict:
         asked = body["messages"][-1]["content"]
@@ -51,7 +52,8 @@ def server():
     app.router.add_post("/v1/chat/completions", scripted.chat)
 
     async def info(_: web.Request) -> web.Response:
-        return web.json_response({"version": "0.5", "dtype": "float32", "api_key": "x"})
+        told = {"version": "0.5", "dtype": "float32", "api_key": "x", **scripted.info}
+        return web.json_response(told)
 
     app.router.add_get("/server_info", info)
     runner = web.AppRunner(app)
@@ -208,3 +210,13 @@ def test_the_card_shows_the_facts(server, tmp_path):
     assert "| stop share | 100.0% |" in text
     assert "| prompt tokens | 1 | 2.4 | 8 | 13.6 | 15 |" in text
     assert trace.fingerprint in text
+
+
+def test_the_tokenizer_is_found_where_the_served_model_is_local(server, tmp_path):
+    assert served_tokenizer(server.url) is None
+    server.info = {"tokenizer_path": "some/model", "model_path": str(tmp_path)}
+    assert served_tokenizer(server.url) is None
+    (tmp_path / "tokenizer.json").write_text("{}")
+    assert served_tokenizer(server.url) == tmp_path / "tokenizer.json"
+    with pytest.raises(KvtopError, match="does not answer"):
+        served_tokenizer("http://127.0.0.1:9")
