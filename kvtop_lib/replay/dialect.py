@@ -16,6 +16,8 @@ Api = Literal["chat", "completions"]
 PATHS = {"chat": "/v1/chat/completions", "completions": "/v1/completions"}
 EXTRAS = ("return_spec_tokens_details", "timings_per_token", "continuous_usage_stats", "usage")
 REFUSED = (400, 422)
+ASK_S = 10.0
+"""Longest wait for a page that tells who the server is."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,7 @@ async def _takes(client, url: str, model: str, dialect: Dialect) -> bool:
 
 async def _recognise(client, url: str, api: Api) -> Dialect:
     try:
-        status, body = await client.get(url + "/model_info", client.timeout_s)
+        status, body = await client.get(url + "/model_info", ASK_S)
         if status == 200 and "model_path" in json.loads(body):
             return Dialect(api)
     except OSError:
@@ -112,7 +114,7 @@ async def _recognise(client, url: str, api: Api) -> Dialect:
         pass
     extras = SGLANG.extras
     try:
-        status, body = await client.get(url + "/props", client.timeout_s)
+        status, body = await client.get(url + "/props", ASK_S)
         if status == 200 and "total_slots" in json.loads(body):
             return Dialect(api, "llama.cpp", ("timings_per_token", *extras[1:]))
     except (OSError, ValueError, TypeError):

