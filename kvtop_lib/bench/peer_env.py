@@ -1,9 +1,9 @@
 """Environments of the other clients, each pinned, in a virtual environment of its own.
 
 They are made under ``.cache/kvtop/peers/<name>`` from ``peers/<name>.txt``, which lists every
-package with its version; a changed list makes the environment anew. GuideLLM needs torch only to
-import it; its list leaves torch out and the one of KVTop's own environment is linked, which
-spares gigabytes.
+package with its version; a changed list makes the environment anew. Two borrow from KVTop's own
+environment, which spares gigabytes: GuideLLM uses torch only to load data, so its list leaves
+torch out and ours is linked; SGLang's client is in ours but for the packages of its list.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from kvtop_lib.terms import KvtopError
 
 LISTS = Path(__file__).parent / "peers"
 LINKED = {"guidellm": ("torch", "torchgen")}
+BORROWING = ("sglang",)
+"""Environments that find everything else in this one."""
 
 
 def ensure(name: str) -> Path:
@@ -42,6 +44,9 @@ def ensure(name: str) -> Path:
         _run(install, name)
         for package in LINKED.get(name, ()):
             _link(package, folder)
+        if name in BORROWING:
+            ours = Path(importlib.util.find_spec("psutil").origin).parents[1]
+            (_site(folder) / "kvtop.pth").write_text(f"{ours}\n")
         mark.touch()
     return folder / "bin"
 
@@ -58,5 +63,8 @@ def _link(package: str, folder: Path) -> None:
     found = importlib.util.find_spec(package)
     if found is None or found.origin is None:
         raise KvtopError(f"{package} is missing in this environment; run make install")
-    site = next((folder / "lib").glob("python*")) / "site-packages"
-    (site / package).symlink_to(Path(found.origin).parent, target_is_directory=True)
+    (_site(folder) / package).symlink_to(Path(found.origin).parent, target_is_directory=True)
+
+
+def _site(folder: Path) -> Path:
+    return next((folder / "lib").glob("python*")) / "site-packages"

@@ -93,7 +93,8 @@ def _sglang(*more: str) -> Callable[[Wave], list[str]]:
             "--output-file": wave.folder / "records.jsonl",
         }
         flags = ["--output-details", "--disable-tqdm", *more]
-        return [sys.executable, "-m", "sglang.bench_serving", *_flat(options), *flags]
+        program = str(peer_env.ensure("sglang") / "python")
+        return [program, "-m", "sglang.bench_serving", *_flat(options), *flags]
 
     return command
 
