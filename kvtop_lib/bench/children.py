@@ -16,7 +16,7 @@ import sys
 import time
 
 PR_SET_CHILD_SUBREAPER = 36
-GRACE_S = 10.0
+GRACE_S = 120.0
 """Orphans that live longer than their parent by this are ended."""
 
 

@@ -14,6 +14,9 @@ import numpy as np
 
 from kvtop_lib.bench.driver import Seen
 
+TAIL = 2
+"""Events behind the last chunk (finish, usage) that some clients record like a chunk."""
+
 
 @dataclass(frozen=True)
 class Delays:
@@ -34,8 +37,8 @@ def added(
     Parameters
     ----------
     seen
-        Requests of the client. A request that saw fewer chunks than were sent, or more, is left
-        out, since its chunks cannot be told apart.
+        Requests of the client. One that saw fewer chunks than were sent, or more than `TAIL`
+        more, is left out, since its chunks cannot be told apart.
     log
         ``number`` and ``sent_ns`` per request.
     relative
@@ -45,9 +48,9 @@ def added(
     parts = []
     for request in seen:
         times = sent.get(request.number)
-        if times is None or not len(times) or len(times) != len(request.recv_s):
+        if times is None or not 0 < len(times) <= len(request.recv_s) <= len(times) + TAIL:
             continue
-        late = np.asarray(request.recv_s, float) - times
+        late = np.asarray(request.recv_s[: len(times)], float) - times
         parts.append(late - late.min() if relative else late)
     if not parts:
         return None
