@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 
 from kvtop_lib.metrics import derive, summary
@@ -18,7 +19,10 @@ def main(argv: list[str] | None = None) -> int:
     try:
         if (a.out / "recording.json").exists():
             raise KvtopError(f"{a.out} already holds a recording; give another --out")
-        tokenizer = a.tokenizer or served_tokenizer(a.url)
+        tokenizer = a.tokenizer
+        if tokenizer is None:
+            with contextlib.suppress(KvtopError):  # nobody answers: told after the trace's faults
+                tokenizer = served_tokenizer(a.url)
         trace = workload_trace(workload, tokenizer, a.seed, skip_bad=a.skip_bad)
         pool = SessionPool(trace.sessions, [load], a.seed, until_s=plan.w1_s)
         if not a.no_flush:
