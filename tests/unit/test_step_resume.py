@@ -1,0 +1,102 @@
+"""Steps of a run in one process: what goes on, what is set aside, what is asked for again."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+
+from kvtop_lib import graph, keys, runner, step
+from kvtop_lib.params import load_profile
+from kvtop_lib.terms import KvtopError
+
+
+@pytest.fixture
+def play(tmp_path, monkeypatch):
+    """A run of one arm whose notebooks are replaced; ``play["fails"]`` stops a sweep midway."""
+    files = {
+        "arms/baseline": {"title": "b"},
+        "models/m": {"title": "m", "checkpoint": str(tmp_path), "context_tokens": 512},
+        "workloads/w": {"title": "w", "trace": str(tmp_path / "t"), "max_output_tokens": 8},
+        "profiles/p": {
+            "title": "p", "model": "m", "workload": "w", "arms": ["baseline"], "loads": [1, 4],
+            "burn_in_s": 0, "warmup_s": 0, "window_s": 1, "drain_s": 0, "timeout_s": 1,
+        },
+    }  # fmt: skip
+    for name, data in files.items():
+        file = tmp_path / "params" / f"{name}.yaml"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(yaml.safe_dump(data))
+    (tmp_path / "notebooks").mkdir()
+    monkeypatch.setenv("KVTOP_ROOT", str(tmp_path))
+    monkeypatch.setattr(keys, "sources", lambda *args: {})  # whoever edits the library now
+    state = {"fails": False, "status": "failed", "seen": [], "run": tmp_path / "outputs/runs/p"}
+
+    def run(notebook, out, given):
+        folder = out.parent
+        folder.mkdir(parents=True, exist_ok=True)
+        asked = folder / "retry"
+        state["seen"].append(asked.read_text().split() if asked.is_file() else [])
+        line = {"arm": "baseline", "block": 1, "workload": "w", "load": "c4", "c": 4, "attempt": 1}
+        with (state["run"] / "results.jsonl").open("a") as f:
+            f.write(json.dumps({**line, "status": state["status"], "key": given["key"]}) + "\n")
+        if state["fails"]:
+            raise KvtopError("killed")
+        out.write_text("{}")
+
+    monkeypatch.setattr(runner, "run", run)
+    step.do("p", "keys")
+    return state
+
+
+def test_a_plan_is_there_before_anything_runs(play):
+    plan = json.loads((play["run"] / "plan.json").read_text())
+    assert [(x["arm"], x["block"], x["loads"]) for x in plan["lifetimes"]] == [
+        ("baseline", 1, ["c1", "c4"])
+    ]
+    assert play["seen"] == []
+
+
+def test_a_killed_block_goes_on_where_it_stopped(play, capsys):
+    block = play["run"] / "baseline" / "b1"
+    play["fails"] = True
+    with pytest.raises(KvtopError, match="killed"):
+        step.do("p", "baseline/b1")
+    (block / "raw").write_text("measured before")
+    play["fails"] = False
+    step.do("p", "baseline/b1")
+    assert "goes on where it stopped" in capsys.readouterr().out
+    assert (block / "raw").is_file() and not (play["run"] / "superseded").exists()
+    step.do("p", "baseline/b1")
+    assert len(play["seen"]) == 2  # done: not run again
+
+
+def test_another_key_sets_the_unfinished_block_aside(play, tmp_path):
+    block = play["run"] / "baseline" / "b1"
+    play["fails"] = True
+    with pytest.raises(KvtopError, match="killed"):
+        step.do("p", "baseline/b1")
+    (block / "raw").write_text("measured before")
+    file = tmp_path / "params" / "profiles" / "p.yaml"
+    file.write_text(file.read_text().replace("window_s: 1", "window_s: 2"))
+    step.do("p", "keys")
+    play["fails"] = False
+    step.do("p", "baseline/b1")
+    (kept,) = (play["run"] / "superseded").iterdir()
+    assert (kept / "raw").read_text() == "measured before" and not (block / "raw").exists()
+
+
+def test_failed_points_are_asked_for_by_name_and_only_once(play, capsys):
+    step.do("p", "baseline/b1")
+    (one,) = graph.blocks(load_profile("p"))
+    assert one.done(play["run"])
+    step.do("p", "retry")
+    assert "baseline/b1: c4 to be measured again" in capsys.readouterr().out
+    assert not one.done(play["run"])
+    play["status"] = "ok"
+    step.do("p", "baseline/b1")
+    assert play["seen"] == [[], ["c4"]] and one.done(play["run"])
+    assert not (play["run"] / "baseline" / "b1" / "retry").exists()
+    step.do("p", "retry")  # nothing has failed any more
+    assert one.done(play["run"]) and "measured again" not in capsys.readouterr().out
