@@ -34,8 +34,11 @@ def served_engine(url: str, timeout_s: float = 10.0) -> dict[str, Any]:
 
 
 def served_tokenizer(url: str, timeout_s: float = 10.0) -> Path | None:
-    """The served model's ``tokenizer.json`` when it lies on this machine; errors as above."""
-    info = _server_info(url, timeout_s) or {}
+    """The served model's ``tokenizer.json``; None where it or the server is not to be found."""
+    try:
+        info = _server_info(url, timeout_s) or {}
+    except KvtopError:  # that nothing answers is said by the first who needs an answer
+        return None
     for key in ("tokenizer_path", "model_path"):
         if isinstance(info.get(key), str):
             path = Path(info[key]).expanduser()

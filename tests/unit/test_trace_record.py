@@ -218,5 +218,4 @@ def test_the_tokenizer_is_found_where_the_served_model_is_local(server, tmp_path
     assert served_tokenizer(server.url) is None
     (tmp_path / "tokenizer.json").write_text("{}")
     assert served_tokenizer(server.url) == tmp_path / "tokenizer.json"
-    with pytest.raises(KvtopError, match="does not answer"):
-        served_tokenizer("http://127.0.0.1:9")
+    assert served_tokenizer("http://127.0.0.1:9") is None
