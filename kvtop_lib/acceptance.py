@@ -6,9 +6,12 @@ the server's own gauges are lifetime averages and are not used.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 
+from kvtop_lib import paths
 from kvtop_lib.metrics.drafts import acceptance, by_position, pooled_hist
 from kvtop_lib.store import Run
 
@@ -95,3 +98,109 @@ def by_request(run: Run) -> pd.DataFrame:
     rows = rows.assign(accept_len=1 + np.array(accepted, dtype=float) / rows["verify_steps"])
     keep = [*GROUP, "block", "session", "turn", "verify_steps", "accept_len"]
     return rows.reindex(columns=keep)
+
+
+def by_turn(run: Run) -> pd.DataFrame:
+    """Acceptance per arm and turn of the session (0 is its first), pooled over loads.
+
+    Returns
+    -------
+    DataFrame
+        ``arm``, ``turn``, ``accept_len``, ``accept_rate``, ``verify_steps``, ``requests``.
+    """
+    return _pooled(drafting_requests(run), "turn")
+
+
+def by_context(run: Run, edges: tuple[int, ...] = (0, 128, 256, 512, 1024, 2048)) -> pd.DataFrame:
+    """Acceptance per arm and length of the prompt, pooled over loads.
+
+    Returns
+    -------
+    DataFrame
+        ``arm``, ``context`` (lower edge of the bin of prompt tokens; the last bin is open),
+        ``accept_len``, ``accept_rate``, ``verify_steps``, ``requests``.
+    """
+    rows = drafting_requests(run)
+    if "prompt_tokens" not in rows:
+        return _pooled(rows.assign(context=None), "context")
+    bins = np.searchsorted(edges, rows["prompt_tokens"].astype(float), side="right") - 1
+    return _pooled(rows.assign(context=np.asarray(edges)[bins]), "context")
+
+
+def _pooled(rows: pd.DataFrame, column: str) -> pd.DataFrame:
+    found = []
+    groups = rows.groupby(["arm", column], sort=True) if len(rows) else ()
+    for (arm, value), group in groups:
+        pooled = acceptance(group)
+        keys = ("accept_len", "accept_rate", "verify_steps")
+        found.append(
+            {"arm": arm, column: value, **{k: pooled[k] for k in keys}, "requests": len(group)}
+        )
+    names = ["arm", column, "accept_len", "accept_rate", "verify_steps", "requests"]
+    return pd.DataFrame(found, columns=names)
+
+
+def by_source(recorded: pd.DataFrame) -> pd.DataFrame:
+    """Acceptance by who drafted, from recorded iterations.
+
+    Parameters
+    ----------
+    recorded
+        `kvtop_lib.iterations.recorded`.
+
+    Returns
+    -------
+    DataFrame
+        ``arm``, ``c``, ``source`` (mtp, ngram, none), ``steps`` (verify steps of requests),
+        ``share`` (of the arm's steps at this load), ``accept_len`` (1 + accepted / steps).
+    """
+    return _shares(_request_steps(recorded, ["source", "accepted"]), "source")
+
+
+def by_width(recorded: pd.DataFrame) -> pd.DataFrame:
+    """Share of verify steps of requests at each width, from recorded iterations.
+
+    Returns
+    -------
+    DataFrame
+        ``arm``, ``c``, ``width`` (tokens verified), ``steps``, ``share``, ``accept_len``.
+    """
+    steps = _request_steps(recorded, ["widths", "accepted"]).rename(columns={"widths": "width"})
+    return _shares(steps, "width")
+
+
+def _shares(steps: pd.DataFrame, column: str) -> pd.DataFrame:
+    if steps.empty:
+        return pd.DataFrame(columns=["arm", "c", column, "steps", "share", "accept_len"])
+    by = steps.groupby(["arm", "c", column])["accepted"].agg(["size", "mean"]).reset_index()
+    by = by.rename(columns={"size": "steps"}).assign(accept_len=lambda d: 1 + d["mean"])
+    by["share"] = by["steps"] / by.groupby(["arm", "c"])["steps"].transform("sum")
+    return by[["arm", "c", column, "steps", "share", "accept_len"]]
+
+
+def _request_steps(recorded: pd.DataFrame, lists: list[str]) -> pd.DataFrame:
+    """One row per verify step of a request: ``arm``, ``c`` and entries of the lists."""
+    rows = recorded[recorded["mode"] == "verify"]
+    if rows.empty:
+        return pd.DataFrame(columns=["arm", "c", *lists])
+    if "widths" in lists:  # one width for the whole batch unless the record says otherwise
+        widths = [
+            [width] * bs if given is None else given
+            for given, width, bs in zip(rows["widths"], rows["width"], rows["bs"], strict=True)
+        ]
+        rows = rows.assign(widths=widths)
+    steps = rows[["arm", "c", *lists]].explode(lists, ignore_index=True)
+    return steps.astype({"accepted": float})
+
+
+def golden(file: Path | None = None) -> pd.DataFrame:
+    """Published acceptance lengths of public models with MTP layers, as reference marks.
+
+    Returns
+    -------
+    DataFrame
+        ``model``, ``thinking``, ``drafts`` (proposed per step), ``width`` (drafts + 1),
+        ``accept_len``, ``temperature``, ``dataset``, ``source``.
+    """
+    table = pd.read_csv(file or paths.params_dir() / "published" / "golden_al.csv")
+    return table.assign(width=table["drafts"] + 1)

@@ -16,22 +16,36 @@ from kvtop_lib.figures.drafts import by_position, decomposition, yield_and_cost
 from kvtop_lib.figures.pair import pair
 from kvtop_lib.figures.static import show, to_png, to_spec, to_svg
 from kvtop_lib.figures.style import ArmStyle, styles
+from kvtop_lib.figures.timed import (
+    accept_len_by,
+    beside_golden,
+    over_time,
+    split_by_batch,
+    timeline,
+    tokens_and_time,
+)
 
 __all__ = [
     "ArmStyle",
+    "accept_len_by",
     "acceptance",
+    "beside_golden",
     "by_position",
     "decomposition",
     "iteration_time",
     "over_load",
+    "over_time",
     "pair",
     "ratio_to_baseline",
     "show",
+    "split_by_batch",
     "styles",
     "throughput",
+    "timeline",
     "to_png",
     "to_spec",
     "to_svg",
+    "tokens_and_time",
     "ttft",
     "yield_and_cost",
 ]

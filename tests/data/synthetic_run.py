@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pandas as pd
 
+sys.path.insert(0, str(Path(__file__).parent))
+import synthetic_iterations  # noqa: E402
+
 LOADS = (1, 2, 4, 8, 16, 32)
 ARMS = ("baseline", "mtp_w2", "mtp_w4", "ngram")
 WIDTH = {"baseline": 1, "mtp_w2": 2, "mtp_w4": 4, "ngram": 4}
@@ -222,6 +225,10 @@ def write_run(folder: Path) -> Path:
             (point / "point.json").write_text(json.dumps(lines[-1]))
             requests(arm, block, c).to_parquet(point / "requests.parquet")
             chunks(arm, block, c).to_parquet(point / "chunks.parquet")
+            synthetic_iterations.write(
+                point, METHOD[arm], WIDTH[arm], c, iteration_s(arm, block, c), steps(arm),
+                START_S[1],
+            )  # fmt: skip
             scrapes = pd.DataFrame({"t_s": pd.Series(dtype=float)})
             scrapes.to_parquet(point / "scrapes.parquet")
             window = {"w0_s": START_S[1], "w1_s": START_S[1] + WINDOW_S}
