@@ -14,7 +14,7 @@ def caveats(ev: Evidence) -> list[Markup]:
     """Limits of the evidence, the weightiest first; each only when it applies."""
     found = [
         _repeats(ev),
-        _no_noise_floor(ev),
+        _noise_floor(ev),
         _bundles(ev),
         _cpu(ev),
         _model(ev),
@@ -55,7 +55,12 @@ def _repeats(ev: Evidence) -> Markup:
     )
 
 
-def _no_noise_floor(ev: Evidence) -> Markup:
+def _noise_floor(ev: Evidence) -> Markup:
+    if ev.noise.loads:
+        return say(
+            "<b>The noise floor.</b> The baseline was also run under another name: {floor}.",
+            floor=Value(str(ev.noise), "kvtop_lib.stats:noise_floor"),
+        )
     return say(
         "<b>The noise floor.</b> The baseline was not run against itself, so small "
         "differences cannot be told from the noise of the machine."

@@ -138,13 +138,14 @@ def standings(ev: Evidence, c: int) -> Markup | None:
 
 def near_note(ev: Evidence) -> Markup:
     """How a difference is told from none."""
-    no_floor = "; no A/A pair was run, so the noise of this machine is not known."
+    floor = Value(str(ev.noise), "kvtop_lib.stats:noise_floor")
     if ev.ratios["low"].notna().any():
         summary = stats.summarise(stats.block_ratios(ev.points, "output_tok_s"))
         sure = Value(stats.how_sure(summary), "kvtop_lib.stats:how_sure")
         return say(
-            "Bars are intervals ({sure}); a change whose interval holds “equal” is called level"
-            + no_floor,
+            "Bars are intervals ({sure}); a change whose interval holds “equal” is called level; "
+            "{floor}.",
             sure=sure,
+            floor=floor,
         )
-    return say("Changes under {near} are called level" + no_floor, near=_NEAR)
+    return say("Changes under {near} are called level; {floor}.", near=_NEAR, floor=floor)

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from kvtop_lib import tables
+from kvtop_lib import stats, tables
 from kvtop_lib.note.prose import NBSP, Value, percent, quantity
 from kvtop_lib.store import Run, read_json
 from kvtop_lib.terms import KvtopError
@@ -75,7 +75,8 @@ class Evidence:
     @cached_property
     def drafting(self) -> list[str]:
         """Arms that draft, in the run's order."""
-        return [a for a in self.arms if a != tables.BASELINE]
+        drafts = {a for a, p in self.arms.items() if tables.pick(p, "draft.method") != "none"}
+        return [a for a in self.arms if a in drafts - {tables.BASELINE}]
 
     @cached_property
     def primary(self) -> str | None:
@@ -92,6 +93,15 @@ class Evidence:
     def ratios(self) -> pd.DataFrame:
         """`tables.ratios` of throughput."""
         return tables.ratios(self.points)
+
+    @cached_property
+    def noise(self) -> stats.Floor:
+        """What the A/A pair showed, if one was run."""
+        try:
+            pairs = stats.block_ratios(self.points, "output_tok_s", tables.BASELINE)
+        except KvtopError:  # the baseline has no point
+            return stats.noise_floor(pd.DataFrame({"arm": []}))
+        return stats.noise_floor(stats.summarise(pairs))
 
     # -- values with a source -------------------------------------------------------------
     def title(self, arm: str) -> Value:

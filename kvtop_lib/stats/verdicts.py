@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
 BASELINE_AA = "baseline_aa"
 """The baseline under another name; whatever differs between the two is noise."""
@@ -24,6 +25,7 @@ class Floor:
     ratio : largest difference of the pair at any load, as a ratio of at least 1; NaN without one.
     loads, blocks : how many loads and blocks (at most) it rests on.
     covered : loads whose interval contains 1, of `judged` with an interval.
+    rms : root mean square of its log ratios; what their mean would be is known, it is 0.
     """
 
     ratio: float
@@ -31,12 +33,21 @@ class Floor:
     blocks: int
     covered: int
     judged: int
+    rms: float = math.nan
+
+    def limit(self, confidence: float = 0.95) -> float:
+        """Largest absolute log ratio of a single block that noise explains.
+
+        One degree of freedom per block of the pair, however many loads, since the points of a
+        launch share its luck: with one block 12.7 times what the pair showed.
+        """
+        return float(stats.t.ppf((1 + confidence) / 2, self.blocks)) * self.rms
 
     def __str__(self) -> str:
         if not self.loads:
             return "no A/A pair was run, so the noise of this machine is not known"
-        shown = f"the A/A pair differed by up to {self.ratio - 1:.1%} ({self.loads} loads"
-        shown += f", n = {self.blocks})"
+        loads = f"{self.loads} load{'s' if self.loads > 1 else ''}"
+        shown = f"the A/A pair differed by up to {self.ratio - 1:.1%} ({loads}, n = {self.blocks})"
         if self.judged:
             shown += f"; {self.covered} of its {self.judged} intervals contain 'equal'"
         return shown
@@ -49,23 +60,24 @@ def noise_floor(summary: pd.DataFrame, arm: str = BASELINE_AA) -> Floor:
         return Floor(math.nan, 0, 0, 0, 0)
     known = pair.dropna(subset=["low", "high"])
     covered = int(((known["low"] <= 1) & (known["high"] >= 1)).sum())
-    largest = math.exp(float(np.abs(np.log(pair["ratio"])).max()))
-    return Floor(largest, len(pair), int(pair["n"].max()), covered, len(known))
+    logs = np.log(pair["ratio"].to_numpy(float))
+    largest, rms = math.exp(float(np.abs(logs).max())), math.sqrt(float(np.square(logs).mean()))
+    return Floor(largest, len(pair), int(pair["n"].max()), covered, len(known), rms)
 
 
 def verdicts(summary: pd.DataFrame, floor: Floor | None = None) -> pd.Series:
     """``higher``, ``lower``, ``none`` or ``unknown`` for every row of a summary.
 
     A difference counts when its interval leaves out 1 and it is larger than the A/A pair's
-    largest. With one block there is no interval and the A/A pair alone decides.
+    largest. With one block there is no interval; it has to be beyond the A/A pair's `Floor.limit`.
     """
-    size = np.abs(np.log(summary["ratio"]))
-    beyond = np.ones(len(summary), bool)
+    size = np.abs(np.log(summary["ratio"].to_numpy(float)))
+    beyond, apart = np.ones(len(summary), bool), np.zeros(len(summary), bool)
     if floor is not None and floor.loads:
-        beyond = (size > math.log(floor.ratio) + 1e-12).to_numpy()
+        beyond, apart = size > math.log(floor.ratio) + 1e-12, size > floor.limit()
     judged = summary["low"].notna().to_numpy()
     outside = ((summary["low"] > 1) | (summary["high"] < 1)).to_numpy()
-    differs = beyond & np.where(judged, outside, True)
+    differs = beyond & np.where(judged, outside, apart)
     side = np.where(summary["ratio"] > 1, "higher", "lower")
     found = np.where(differs, side, "none")
     if floor is None or not floor.loads:

@@ -43,12 +43,15 @@ def test_one_block_is_judged_by_the_a_a_pair_alone_or_not_at_all():
     one = summary(
         ("baseline_aa", 8, 1, 1.03, NAN, NAN, NAN),
         ("mtp", 1, 1, 1.02, NAN, NAN, NAN),
-        ("mtp", 8, 1, 0.90, NAN, NAN, NAN),
+        ("mtp", 8, 1, 0.72, NAN, NAN, NAN),
+        ("mtp", 32, 1, 0.66, NAN, NAN, NAN),
     )
-    assert stats.verdicts(one, stats.noise_floor(one)).tolist() == ["none", "none", "lower"]
+    floor = stats.noise_floor(one)  # one pair of launches: t of one degree of freedom
+    assert floor.limit() == pytest.approx(12.7062 * math.log(1.03))  # a ratio of 1 / 1.456
+    assert stats.verdicts(one, floor).tolist() == ["none", "none", "none", "lower"]
     alone = one[one.arm == "mtp"]
     floor = stats.noise_floor(alone)
-    assert stats.verdicts(alone, floor).tolist() == ["unknown", "unknown"]
+    assert stats.verdicts(alone, floor).tolist() == ["unknown"] * 3
     assert "no A/A pair" in str(floor)
     assert stats.multiplicity(one) == "no comparison has an interval"
 

@@ -1,0 +1,40 @@
+"""A run with the baseline under another name: the note speaks of noise, not of a drafting arm."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from kvtop_lib.note import caveats, claims
+from kvtop_lib.note.evidence import Evidence
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "data"))
+import synthetic_run as truth  # noqa: E402
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return truth.write_run(tmp_path / "synthetic")
+
+
+def test_without_an_a_a_pair_the_noise_is_said_to_be_unknown(folder):
+    ev = Evidence.load(folder)
+    assert ev.drafting == ["mtp_w2", "mtp_w4", "ngram"] and ev.noise.loads == 0
+    assert "no A/A pair was run" in claims.near_note(ev)
+    assert "not run against itself" in caveats._noise_floor(ev)
+
+
+def test_an_a_a_pair_is_no_drafting_arm_and_gives_the_floor(folder):
+    for name in ("manifest.json", "results.jsonl"):
+        file = folder / name
+        text = file.read_text().replace('"ngram"', '"baseline_aa"')
+        file.write_text(text.replace('"method": "baseline_aa"', '"method": "none"'))
+    ev = Evidence.load(folder)
+    assert ev.drafting == ["mtp_w2", "mtp_w4"] and ev.primary == "mtp_w2"
+    # the known ratios of that arm: 1.1 1.05 1 0.95 0.9 0.85; at 32 its second block failed and
+    # the first is 1 % above
+    assert ev.noise.loads == 6 and ev.noise.ratio == pytest.approx(1 / (0.85 * 1.01))
+    assert "differed by up to 16.5" in claims.near_note(ev)
+    assert "run under another name" in caveats._noise_floor(ev)
