@@ -102,6 +102,7 @@ ifneq ($(filter engine,$(BENCH)),)
 	@$(PY) -m kvtop_lib.sglang_plugin.drafts.bench
 	@$(PY) -m kvtop_lib.sglang_plugin.bare_loop bench --model $(or $(KVTOP_CACHE),.cache/kvtop)/smollm2
 	@$(PY) -m kvtop_lib.bench.served
+	@$(PY) -m kvtop_lib.bench.recorder
 endif
 ifneq ($(filter client,$(BENCH)),)
 	@$(PY) -m kvtop_lib.bench.client
