@@ -14,8 +14,8 @@ Phase = Literal["burn_in", "warmup", "window", "drain"]
 """When a request was sent; only traffic of the window enters estimates."""
 
 DraftMethod = Literal["none", "mtp", "ngram", "mtp_ngram"]
-"""Who proposes draft tokens: nobody, the model's MTP layer, n-gram look-up, or the last two: n-grams
-where the last tokens of a request occurred before, MTP elsewhere."""
+"""Who proposes draft tokens: nobody, the model's MTP layer, n-gram look-up, or the last two:
+n-grams where the last tokens of a request occurred before, MTP elsewhere."""
 
 REQUEST_STATUSES: Final[tuple[str, ...]] = get_args(RequestStatus)
 POINT_STATUSES: Final[tuple[str, ...]] = get_args(PointStatus)

@@ -1,7 +1,7 @@
 """The trunk as a batch generator that keeps its hidden states: the source of training data.
 
-Linear layers run in bf16 where that is faster on this CPU, in float32 otherwise; the residual stream, norms and softmax are float32 everywhere, keys and values
-are kept as bf16.
+Linear layers run in bf16 where that is faster on this CPU, in float32 otherwise; the residual
+stream, norms and softmax are float32 everywhere, keys and values are kept as bf16.
 """
 
 from __future__ import annotations
