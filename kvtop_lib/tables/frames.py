@@ -66,7 +66,7 @@ def points(run: Run) -> pd.DataFrame:
     results = run.results()
     if results.empty:
         raise KvtopError(f"run {run.name!r} has no point in results.jsonl yet, run the sweep")
-    results = results[results["c"].notna()].astype({"c": int}).reset_index(drop=True)
+    results = results[results["c"].notna()].astype({"c": int}).reset_index(drop=True).copy()
     if results.empty:
         raise KvtopError(f"run {run.name!r} has no point by lanes, which these tables are over")
     known = arms(run)
@@ -75,9 +75,13 @@ def points(run: Run) -> pd.DataFrame:
         method=[pick(known.get(a, {}), "draft.method") or "none" for a in results["arm"]],
         width=[pick(known.get(a, {}), "draft.width") or 1 for a in results["arm"]],
     )
+    numbers = {}
     for column in FIELDS:
         values = pd.to_numeric(frame.get(column, np.nan), errors="coerce")
-        frame[column] = pd.Series(values, index=frame.index).where(frame["status"] == "ok")
+        numbers[column] = pd.Series(values, index=frame.index).where(frame["status"] == "ok")
+    frame = pd.concat(
+        [frame.drop(columns=[*numbers], errors="ignore"), pd.DataFrame(numbers)], axis=1
+    )
     if "reason" not in frame:
         frame["reason"] = ""
     frame["reason"] = frame["reason"].fillna("")
