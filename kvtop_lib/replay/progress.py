@@ -63,12 +63,12 @@ class Progress:
         )
 
     def _rate(self, traffic: Traffic, now: float) -> float:
+        if not self._seen:
+            self._seen.append((traffic.start_s, 0))
         self._seen.append((now, self._ended_tokens + traffic.client.backlog.tokens))
         while len(self._seen) > 2 and self._seen[1][0] <= now - self.RATE_S:
             self._seen.popleft()
-        (t0, n0), (t1, n1) = (traffic.start_s, 0), self._seen[-1]
-        if len(self._seen) > 1 or t1 - t0 > self.RATE_S:
-            t0, n0 = self._seen[0]
+        (t0, n0), (t1, n1) = self._seen[0], self._seen[-1]
         return (n1 - n0) / (t1 - t0) if t1 > t0 else 0.0
 
     async def watch(self, traffic: Traffic) -> None:

@@ -83,16 +83,21 @@ def _ended(ok: bool, tokens: int, ttft_s: float | None) -> SimpleNamespace:
 
 def test_the_progress_line_says_how_it_is_going():
     traffic, progress = _traffic(30, tokens=0), Progress("mtp c8", "plain")
-    progress.line(traffic)  # nothing yet; the rate goes on from here
     for ok, n, ttft_s in ((True, 80, 0.1), (False, 20, 0.3), (False, 0, None), (True, 5, 0.2)):
         progress.ended(_ended(ok, n, ttft_s))
     traffic.client.backlog.tokens = 900
-    progress._seen[0] = (progress._seen[0][0] - 5.0, 0)  # as if five seconds ago
+    progress._seen.append((time.monotonic() - 5.0, 0))  # as if seen five seconds ago
     line = progress.line(traffic)
     for part in ("mtp c8", "window", "in flight   7", "TTFT p50 0.200 s", "failed 2", "left 90 s"):
         assert part in line
     rate = float(line.split(" tok/s")[0].split()[-1])
     assert 0 < rate <= 1005 / 5.0  # 105 that ended and 900 in flight, in 5 s or, late, in more
+
+
+def test_the_first_line_tells_the_rate_since_the_start():
+    line = Progress("a", "plain").line(_traffic(15.0, tokens=300))
+    rate = float(line.split(" tok/s")[0].split()[-1])
+    assert 1 < rate <= 20.0  # 300 tokens in 15 s or, late, in more
 
 
 def test_what_the_progress_line_needs_is_read_while_streams_run():
