@@ -65,7 +65,8 @@ class Stream:
     header : facts of the server.
     records : iterations in order, request ids resolved.
     until_s : everything that ended before is there, but for ``dropped`` records.
-    ended : how the server ended; None while it runs, or when it was killed.
+    ended : how the server ended; None while it runs, or when it was killed. What begins with
+        "failed" is the recorder's own failure, not the server's end.
     """
 
     header: dict[str, Any]
@@ -148,6 +149,8 @@ def cut(file: Path, folder: Path, *, wait_s: float = 3.0, alive: bool = True) ->
     start_s, end_s = facts["clock"]["start_s"], facts["window"]["drained_s"]
     deadline = time.monotonic() + (wait_s if alive else 0.0)
     while (stream := read_stream(file)).until_s < end_s and time.monotonic() < deadline:
+        if stream.ended is not None:
+            break
         time.sleep(0.1)
     if not stream.header:
         return None

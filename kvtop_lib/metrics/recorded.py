@@ -47,6 +47,8 @@ def obstacle(iterations: pd.DataFrame | None) -> str:
     meta = iterations.attrs.get("recorder", {})
     if meta.get("complete"):
         return ""
+    if str(meta.get("ended")).startswith("failed"):
+        return f"the recorder {meta['ended']}"
     if meta.get("missing_from_s") is not None:
         return "the record of iterations ends before the point does: the server was killed or hung"
     return f"{meta.get('dropped', 0)} iterations were dropped from the record"

@@ -7,6 +7,7 @@ the loop are those of every kind of event loop; workers are told apart by what t
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import os
@@ -38,8 +39,8 @@ def register() -> None:
 
 def count_retractions(result: tuple, batch: Any) -> None:
     """Requests that lost their KV and go back to the queue."""
-    if recorder.active is not None:
-        recorder.active.retracted += len(result[0])
+    if (rec := recorder.active) is not None:
+        rec.retracted += rec.safely(lambda: len(result[0])) or 0
 
 
 def record(run_event_loop: Callable, scheduler: Any) -> None:
@@ -50,18 +51,23 @@ def record(run_event_loop: Callable, scheduler: Any) -> None:
     if ranks.attn_tp_rank or ranks.pp_rank or ranks.attn_cp_rank:
         return run_event_loop(scheduler)
     path = os.environ[FILE] + (f".dp{ranks.dp_rank}" if ranks.dp_rank else "")
-    device = _device_marks(scheduler)
-    writer = Writer(path, header(scheduler, device is not None))
-    recorder.active = recorder.Recorder(writer.put, device=device)
-    close_on_sigterm(recorder.active, writer)
-    attach(scheduler, recorder.active)
+    try:
+        device = _device_marks(scheduler)
+        writer = Writer(path, header(scheduler, device is not None))
+    except Exception:
+        log.warning("the recorder could not start; serving goes on without it", exc_info=True)
+        return run_event_loop(scheduler)
+    rec = recorder.active = recorder.Recorder(writer.put, fail=writer.fail, device=device)
+    close_on_sigterm(rec, writer)
+    rec.safely(attach, scheduler, rec)
     reason = "error"
     try:
         run_event_loop(scheduler)
         reason = "shutdown"
     finally:
-        recorder.active.close()
-        writer.close(reason)
+        rec.close()
+        with contextlib.suppress(OSError):
+            writer.close(reason)
 
 
 def _device_marks(scheduler: Any) -> DeviceMarks | None:
@@ -132,7 +138,7 @@ def _wrap_ngram(worker: Any, rec: recorder.Recorder) -> None:
             begun = rec.begin("ngram")
             original(batch)
             rec.end(begun)
-            if batch.forward_mode.is_target_verify():
+            if rec.safely(lambda: batch.forward_mode.is_target_verify()):
                 verifying[:] = [rec.begin("verify")]
 
         return prepare
@@ -156,7 +162,11 @@ def _loop(scheduler: Any, rec: recorder.Recorder) -> None:
 
     def ingest(original):
         def ingest_requests(*args, **kwargs):
-            rec.pass_begins(len(scheduler.waiting_queue), len(scheduler.running_batch.reqs))
+            rec.safely(
+                lambda: rec.pass_begins(
+                    len(scheduler.waiting_queue), len(scheduler.running_batch.reqs)
+                )
+            )
             begun = rec.begin("receive")
             received = original(*args, **kwargs)
             rec.end(begun)
@@ -167,7 +177,9 @@ def _loop(scheduler: Any, rec: recorder.Recorder) -> None:
     def run(original):
         def run_batch(batch, *args, **kwargs):
             begun = rec.begin("launch")
-            rec.batch_begins(batch_facts(scheduler, batch) | kv_facts(scheduler))
+            rec.safely(
+                lambda: rec.batch_begins(batch_facts(scheduler, batch) | kv_facts(scheduler))
+            )
             result = original(batch, *args, **kwargs)
             rec.batch_launched(result, {})
             rec.end(begun)
@@ -178,9 +190,9 @@ def _loop(scheduler: Any, rec: recorder.Recorder) -> None:
     def process(original):
         def process_batch_result(batch, result):
             begun = rec.begin("process")
-            before = visible_tokens(batch.reqs)
+            before = rec.safely(lambda: visible_tokens(batch.reqs))
             original(batch, result)
-            rec.batch_processed(result, result_facts(batch, result, before))
+            rec.safely(lambda: rec.batch_processed(result, result_facts(batch, result, before)))
             rec.end(begun)
 
         return process_batch_result

@@ -6,11 +6,15 @@ the times of a record are those of its pass, the tokens those of its batch.
 
 Other parts of the plug-in tell what only they know by `note` and `part`; both do nothing while
 no recorder is active.
+
+An error in here never reaches the scheduler: it is logged, and the recording ends with it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -20,6 +24,7 @@ from .recorder_marks import DEVICE_PARTS, DeviceMarks, HostMarks
 
 active: Recorder | None = None  # set by `hooks_recorder`, one per process
 OPEN_RECORDS = 256  # iterations that may wait for device times before these are given up
+log = logging.getLogger(__name__)
 
 
 def note(**facts: Any) -> None:
@@ -49,6 +54,16 @@ def part(name: str) -> Iterator[None]:
         active.end(begun)
 
 
+def _guarded(method: Callable) -> Callable:
+    """`Recorder.safely` for a method."""
+
+    @functools.wraps(method)
+    def safe(self, *args, **kwargs):
+        return self.safely(method, self, *args, **kwargs)
+
+    return safe
+
+
 class Recorder:
     """Assembles records.
 
@@ -60,6 +75,7 @@ class Recorder:
     Parameters
     ----------
     put : takes a finished record; must not block.
+    fail : told once, in a few words, why the recording has ended; must not block.
     clock : seconds, monotonic.
     device : marks on a device, None on a CPU.
     """
@@ -68,10 +84,12 @@ class Recorder:
         self,
         put: Callable[[dict[str, Any]], None],
         *,
+        fail: Callable[[str], None] = lambda reason: None,
         clock: Callable[[], float] = time.monotonic,
         device: DeviceMarks | None = None,
     ) -> None:
-        self._put, self._clock, self._device = put, clock, device
+        self._put, self._fail, self._clock, self._device = put, fail, clock, device
+        self.failed = False
         self.marks = HostMarks(clock)
         self._number = 0
         self._start_s: float | None = None
@@ -81,14 +99,28 @@ class Recorder:
         self._unprocessed: dict[int, dict[str, Any]] = {}
         self.retracted = 0
 
+    def safely(self, do: Callable, *args: Any, **kwargs: Any) -> Any:
+        """What ``do`` returns; None once it, or anything before it, has failed."""
+        if self.failed:
+            return None
+        try:
+            return do(*args, **kwargs)
+        except Exception as e:
+            self.failed = True
+            log.warning("the recorder failed and is off; serving goes on", exc_info=True)
+            self._fail(f"{type(e).__name__}: {e}")
+            return None
+
     # ---- marks ---------------------------------------------------------------------------------
 
+    @_guarded
     def begin(self, name: str) -> tuple[int, Any]:
         """Open a part; give what this returns to `end`."""
         depth = self.marks.begin(name)
         wanted = self._device is not None and name in DEVICE_PARTS
         return depth, self._device.begin(name) if wanted else None
 
+    @_guarded
     def end(self, begun: tuple[int, Any]) -> None:
         """Close a part."""
         if begun[1] is not None:
@@ -97,6 +129,7 @@ class Recorder:
 
     # ---- a pass --------------------------------------------------------------------------------
 
+    @_guarded
     def pass_begins(self, queued: int = 0, running: int = 0) -> None:
         """End the pass before and begin one; called first in every pass.
 
@@ -120,12 +153,14 @@ class Recorder:
         self._start_s = now
         self.marks.end(begun)
 
+    @_guarded
     def batch_begins(self, facts: dict[str, Any]) -> None:
         """This pass runs a batch that ``facts`` describe."""
         self._end_stall(self._start_s)
         start_s = self._clock() if self._start_s is None else self._start_s
         self._record = {"t_s": start_s, **facts}
 
+    @_guarded
     def batch_launched(self, result: object, facts: dict[str, Any]) -> None:
         """The batch has run; its ``result`` object is met again in `batch_processed`."""
         if self._record is not None:
@@ -133,12 +168,14 @@ class Recorder:
             self._record["_done"] = False
             self._unprocessed[id(result)] = self._record
 
+    @_guarded
     def batch_processed(self, result: object, facts: dict[str, Any]) -> None:
         """The results of a batch are processed; ``facts`` tell tokens and drafts per request."""
         if (record := self._unprocessed.pop(id(result), None)) is not None:
             record |= facts
             record["_done"] = True
 
+    @_guarded
     def note(self, **facts: Any) -> None:
         """As the module's `note`."""
         if self._record is None:
@@ -148,6 +185,7 @@ class Recorder:
         if facts:
             self._record["more"] = {**self._record.get("more", {}), **facts}
 
+    @_guarded
     def close(self) -> None:
         """End the pass that runs and hand over what is there."""
         self.pass_begins()

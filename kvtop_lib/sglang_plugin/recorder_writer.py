@@ -11,11 +11,14 @@ Lines, each one object:
 ``{"until_s": t, "dropped": n}``
     Everything that ended before ``t`` (run's clock) has been written, but for ``n`` records.
 ``{"end": reason, "until_s": t, "dropped": n}``
-    Last, of a server that was not killed.
+    Last, of a server that was not killed. A reason that begins with "failed" is the recorder's
+    own failure: the server goes on and nothing after ``t`` is recorded.
 """
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
 import signal
 import threading
@@ -30,6 +33,7 @@ import orjson
 PERIOD_S = 0.25  # a killed server loses what was recorded since the last round, at most this long
 CAPACITY = 100_000  # records that wait for the writer; more are counted and dropped
 KNOWN_IDS = 10_000
+log = logging.getLogger(__name__)
 
 
 class Writer:
@@ -65,6 +69,8 @@ class Writer:
         self._writing = threading.RLock()  # a signal may arrive while this thread flushes
         self._stop = threading.Event()
         self._closed = False
+        self._failure: str | None = None
+        self._until_s = clock()
         self._line({"stream": 1, **header})
         self._thread = threading.Thread(target=self._run, name="kvtop-recorder", daemon=True)
         if start:
@@ -72,18 +78,26 @@ class Writer:
 
     def put(self, record: dict[str, Any]) -> None:
         """Hand over a record; dropped and counted when too many wait."""
-        if len(self._waiting) >= self._capacity:
+        if self._closed or len(self._waiting) >= self._capacity:
             self.dropped += 1
         else:
             self._waiting.append(record)
 
+    def fail(self, reason: str) -> None:
+        """Let the stream end, as soon as it is written, where it was last known to be whole."""
+        self._failure = reason
+
     def flush(self) -> None:
         """Write what waits, and up to when nothing is missing."""
+        if self._failure is not None:
+            return self.close("failed")
         until_s = self._clock()
         with self._writing:
             if not self._closed:
                 self._drain()
-                self._line({"until_s": until_s, "dropped": self.dropped})
+                if self._failure is None:
+                    self._line({"until_s": until_s, "dropped": self.dropped})
+                    self._until_s = until_s
 
     def close(self, reason: str) -> None:
         """Write what waits and the last line; a second call does nothing."""
@@ -91,9 +105,14 @@ class Writer:
         with self._writing:
             if self._closed:
                 return
-            self._drain()
-            self._line({"end": reason, "until_s": self._clock(), "dropped": self.dropped})
+            if self._failure is None:
+                self._drain()
+            until_s = self._clock()
+            if self._failure is not None:
+                reason, until_s = f"failed: {self._failure}", self._until_s
             self._closed = True
+            with contextlib.suppress(OSError):  # a full disk: the file ends before it
+                self._line({"end": reason, "until_s": until_s, "dropped": self.dropped})
             os.close(self._file)
 
     def _run(self) -> None:
@@ -101,14 +120,19 @@ class Writer:
             try:
                 self.flush()
             except OSError:  # a full disk: the file ends here and says until when it is whole
+                log.warning("the recorder cannot write and is off", exc_info=True)
                 self._closed = True
                 return
 
     def _drain(self) -> None:
-        while self._waiting:
+        while self._waiting and self._failure is None:
             record = self._waiting.popleft()
-            record["requests"] = [self._number(rid) for rid in record.get("requests", ())]
-            self._line(record)
+            try:
+                record["requests"] = [self._number(rid) for rid in record.get("requests", ())]
+                self._line(record)
+            except (TypeError, ValueError) as e:  # not an object of JSON
+                log.warning("the recorder failed and is off; serving goes on", exc_info=True)
+                self.fail(f"{type(e).__name__}: {e}")
 
     def _number(self, rid: str) -> int:
         if (known := self._ids.get(rid)) is not None:
@@ -134,7 +158,8 @@ def close_on_sigterm(recorder: Any, writer: Writer) -> None:
 
     def close(number, frame):
         recorder.close()
-        writer.close("SIGTERM")
+        with contextlib.suppress(OSError):
+            writer.close("SIGTERM")
         if callable(before):
             before(number, frame)
         elif before != signal.SIG_IGN:

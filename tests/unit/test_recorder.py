@@ -249,3 +249,41 @@ def test_a_device_that_does_not_come_back_costs_its_times_not_the_record(clock):
     rec.close()
     assert [r["i"] for r in rows] == list(range(OPEN_RECORDS + 50))
     assert all("device" not in r for r in rows[:20]) and device.made == 40
+
+
+# ---- its own failures --------------------------------------------------------------------------
+
+
+def test_an_error_in_the_recorder_ends_the_recording_and_nothing_else(clock, monkeypatch, caplog):
+    reasons, rows = [], []
+
+    def put(row):
+        if row["i"] == 1:
+            raise ValueError("full")
+        rows.append(row)
+
+    rec = Recorder(put, fail=reasons.append, clock=clock)
+    monkeypatch.setattr(recorder, "active", rec)
+    for _ in range(5):
+        run_pass(
+            rec, clock, {"launch": 1, "process": 1},
+            batch={"mode": "decode"}, result=(result := Result()), processed=(result, {}),
+        )  # fmt: skip
+        recorder.note(source=["mtp"])
+        with recorder.part("ngram"):
+            clock.tick(1)
+    rec.close()
+    assert [r["i"] for r in rows] == [0] and rec.failed
+    assert reasons == ["ValueError: full"]
+    assert [r.message for r in caplog.records] == [
+        "the recorder failed and is off; serving goes on"
+    ]
+
+
+def test_a_part_that_was_open_when_the_recorder_failed_ends_quietly(clock):
+    rec = Recorder(lambda row: None, clock=clock)
+    begun = rec.begin("launch")
+    rec.safely(lambda: 1 / 0)
+    rec.end(begun)
+    rec.end(rec.begin("process"))
+    assert rec.safely(lambda: 1) is None

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kvtop_lib.engine.iterations_stream import cut, read_stream
+from kvtop_lib.metrics.recorded import obstacle, read_iterations
 from kvtop_lib.sglang_plugin import recorder_writer
 from kvtop_lib.sglang_plugin.recorder_writer import Writer
 from kvtop_lib.store import write_json
@@ -198,3 +199,45 @@ def test_a_server_without_a_recorder_leaves_no_file(tmp_path):
     folder = folder_of_a_point(tmp_path, 0.0, 1.0)
     assert cut(tmp_path / "none", folder, wait_s=0.0) is None
     assert not (folder / "iterations.parquet").exists()
+
+
+@pytest.mark.parametrize("how", ["told", "unwritable"])
+def test_a_recorder_that_failed_says_so_and_until_when_its_record_is_whole(tmp_path, how):
+    now = [5.0]
+    writer = Writer(tmp_path / "s", {}, clock=lambda: now[0], start=False)
+    writer.put(record(0, t_s=3.0))
+    writer.flush()
+    now[0] = 9.0
+    if how == "told":
+        writer.fail("KeyError: 'x'")
+    else:
+        writer.put(record(1, t_s=6.0, more={"x": object()}))
+    writer.put(record(2, t_s=7.0))
+    writer.flush()
+    writer.flush()
+    writer.close("SIGTERM")
+    stream = read_stream(tmp_path / "s")
+    assert [r["i"] for r in stream.records] == [0] and stream.until_s == 5.0
+    why = "KeyError: 'x'" if how == "told" else "TypeError: "
+    assert stream.ended.startswith(f"failed: {why}")
+    folder = folder_of_a_point(tmp_path, 2.0, 8.0)
+    cut(tmp_path / "s", folder, wait_s=60.0)  # does not wait for what will not come
+    meta = read_point(folder)[1]
+    assert not meta["complete"] and meta["missing_from_s"] == 5.0
+    assert obstacle(read_iterations(folder)).startswith(f"the recorder failed: {why}")
+
+
+def test_a_file_that_takes_no_more_stops_the_writer_only(tmp_path, monkeypatch):
+    writer = Writer(tmp_path / "s", {}, start=False)
+    monkeypatch.setattr(recorder_writer, "PERIOD_S", 0.001)
+
+    def full(fd, data):
+        raise OSError(28, "No space left on device")
+
+    writer.put(record(0))
+    with monkeypatch.context() as broken:
+        broken.setattr(recorder_writer.os, "write", full)
+        writer._run()  # ends by itself
+    writer.put(record(1))
+    writer.close("SIGTERM")
+    assert read_stream(tmp_path / "s").records == [] and writer.dropped == 1
