@@ -14,7 +14,7 @@ from kvtop_lib.metrics import derive
 from kvtop_lib.metrics.audits import PAGE_TOKENS
 from kvtop_lib.params import load_arm, load_model, load_profile, load_workload
 from kvtop_lib.params.shape import Load, load_name
-from kvtop_lib.provenance import machine_state
+from kvtop_lib.provenance import git, machine_state
 from kvtop_lib.replay import Plan, SessionPool, run_point
 from kvtop_lib.replay.source import about, workload_trace
 from kvtop_lib.store import Run, read_json, write_json
@@ -160,6 +160,7 @@ class Block:
             "schema": SCHEMA, "run": self.records.name, **dict(zip(names, where, strict=True)),
             "c": load if isinstance(load, int) else None, "rate": getattr(load, "rate", None),
             "attempt": attempt, "seed": self.seed, "key": self.key,
+            "commit": git()["commit"],
         }  # fmt: skip
 
     def _failed(self, labels: dict[str, Any], reason: str, folder: Path) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from kvtop_lib.metrics.throughput import flow, goodput, occupancy, window_tokens
 from kvtop_lib.store import read_json, write_json
 from kvtop_lib.terms import REQUEST_STATUSES
 
-LABELS = "schema run arm block workload load c rate attempt seed key".split()
+LABELS = "schema run arm block workload load c rate attempt seed key commit".split()
 
 
 @dataclass(frozen=True)

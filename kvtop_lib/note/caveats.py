@@ -27,6 +27,7 @@ def caveats(ev: Evidence) -> list[Markup]:
         _workload(ev),
         _cause(ev),
         _dirty(ev),
+        _commits(ev),
     ]
     return [text for text in found if text]
 
@@ -144,6 +145,20 @@ def _dirty(ev: Evidence) -> Markup | None:
     if not tables.pick(ev.run.manifest, "git.dirty"):
         return None
     return say("<b>The exact code.</b> The checkout had uncommitted changes when the run started.")
+
+
+def _commits(ev: Evidence) -> Markup | None:
+    """Points that were measured with other code than the manifest names."""
+    first = tables.pick(ev.run.manifest, "git.commit")
+    other = [r["line"] for r in ev.records if first and (r.get("commit") or first) != first]
+    if not other:
+        return None
+    source = f"results.jsonl#{','.join(f'L{n}' for n in other)}:commit"
+    return say(
+        "<b>One version of the code.</b> {n} points were measured at another commit than the cited "
+        "one; by their keys the files that a measurement depends on are the same.",
+        n=Value(str(len(other)), source, float(len(other))),
+    )
 
 
 def as_list(items: list[Markup]) -> Markup:

@@ -1,7 +1,8 @@
-"""A run with the baseline under another name: the note speaks of noise, not of a drafting arm."""
+"""What the note says of noise and of points that were measured with other code."""
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -38,3 +39,16 @@ def test_an_a_a_pair_is_no_drafting_arm_and_gives_the_floor(folder):
     assert ev.noise.loads == 6 and ev.noise.ratio == pytest.approx(1 / (0.85 * 1.01))
     assert "differed by up to 16.5" in claims.near_note(ev)
     assert "run under another name" in caveats._noise_floor(ev)
+
+
+def test_points_of_another_commit_than_the_manifests_are_counted(folder):
+    assert caveats._commits(Evidence.load(folder)) is None  # older records do not tell
+    manifest = json.loads((folder / "manifest.json").read_text())
+    cited = manifest["git"]["commit"]
+    file = folder / "results.jsonl"
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    for i, line in enumerate(lines):
+        line["commit"] = "other" if i in (1, 4) else cited
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    said = caveats._commits(Evidence.load(folder))
+    assert "L2,L5:commit" in said and "2</span> points" in said
