@@ -12,8 +12,16 @@ import numpy as np
 import pandas as pd
 
 from kvtop_lib import paths
-from kvtop_lib.metrics.drafts import acceptance, by_position, pooled_hist
-from kvtop_lib.store import Run
+from kvtop_lib.metrics.drafts import (
+    acceptance,
+    by_position,
+    own_widths,
+    pooled_hist,
+    pooled_tries,
+    request_steps,
+)
+from kvtop_lib.metrics.recorded import read_iterations
+from kvtop_lib.store import Run, read_json
 
 GROUP = ["arm", "workload", "c"]
 
@@ -24,7 +32,8 @@ def drafting_requests(run: Run) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        Columns of ``requests.parquet`` plus ``arm``, ``workload``, ``c``, ``block``, ``line``.
+        Columns of ``requests.parquet`` plus ``arm``, ``workload``, ``c``, ``block``, ``line``;
+        what was proposed as in `kvtop_lib.metrics.drafts.own_widths`.
     """
     frames = []
     for point in run.results().query("status == 'ok'").to_dict("records"):
@@ -32,6 +41,9 @@ def drafting_requests(run: Run) -> pd.DataFrame:
         rows = rows[(rows["phase"] == "window") & (rows["status"] == "ok")]
         rows = rows[rows["accepted_hist"].notna()]
         if len(rows):
+            folder = run.folder(point)
+            widths = read_json(folder / "recording.json").get("widths") or ()
+            rows = own_widths(rows, read_iterations(folder), widths)
             frames.append(rows.assign(**{k: point[k] for k in (*GROUP, "block", "line")}))
     if not frames:
         return pd.DataFrame(columns=[*GROUP, "block", "line", "accepted_hist", "verify_steps"])
@@ -72,13 +84,17 @@ def by_draft_position(run: Run) -> pd.DataFrame:
     -------
     DataFrame
         ``arm``, ``workload``, ``c``, ``position`` (from 1), ``accepted`` (probability),
-        ``steps`` (verify steps that got as far as this draft).
+        ``steps`` (verify steps that got as far as this draft). Nothing of an arm with several
+        widths whose steps were not recorded.
     """
     rows = []
     for key, group in drafting_requests(run).groupby(GROUP, sort=True):
-        hist = pooled_hist(group["accepted_hist"])
-        reached = hist[::-1].cumsum()[::-1]  # [i]: steps that accepted at least i drafts
-        for i, p in enumerate(by_position(hist), 1):
+        if group["proposed_drafts"].isna().any():
+            continue
+        hist, tried = pooled_hist(group["accepted_hist"]), pooled_tries(group)
+        # [i]: steps that accepted at least i drafts, and proposed another
+        reached = hist[::-1].cumsum()[::-1] if tried is None else tried
+        for i, p in enumerate(by_position(hist, tried), 1):
             at = dict(zip(GROUP, key, strict=True))
             rows.append({**at, "position": i, "accepted": p, "steps": int(reached[i - 1])})
     return pd.DataFrame(rows, columns=[*GROUP, "position", "accepted", "steps"])
@@ -154,7 +170,8 @@ def by_source(recorded: pd.DataFrame) -> pd.DataFrame:
         ``arm``, ``c``, ``source`` (mtp, ngram, none), ``steps`` (verify steps of requests),
         ``share`` (of the arm's steps at this load), ``accept_len`` (1 + accepted / steps).
     """
-    return _shares(_request_steps(recorded, ["source", "accepted"]), "source")
+    steps = request_steps(recorded, ["arm", "c", "source", "accepted"])
+    return _shares(steps, "source")
 
 
 def by_width(recorded: pd.DataFrame) -> pd.DataFrame:
@@ -165,8 +182,8 @@ def by_width(recorded: pd.DataFrame) -> pd.DataFrame:
     DataFrame
         ``arm``, ``c``, ``width`` (tokens verified), ``steps``, ``share``, ``accept_len``.
     """
-    steps = _request_steps(recorded, ["widths", "accepted"]).rename(columns={"widths": "width"})
-    return _shares(steps, "width")
+    steps = request_steps(recorded, ["arm", "c", "widths", "accepted"])
+    return _shares(steps.rename(columns={"widths": "width"}), "width")
 
 
 def _shares(steps: pd.DataFrame, column: str) -> pd.DataFrame:
@@ -176,21 +193,6 @@ def _shares(steps: pd.DataFrame, column: str) -> pd.DataFrame:
     by = by.rename(columns={"size": "steps"}).assign(accept_len=lambda d: 1 + d["mean"])
     by["share"] = by["steps"] / by.groupby(["arm", "c"])["steps"].transform("sum")
     return by[["arm", "c", column, "steps", "share", "accept_len"]]
-
-
-def _request_steps(recorded: pd.DataFrame, lists: list[str]) -> pd.DataFrame:
-    """One row per verify step of a request: ``arm``, ``c`` and entries of the lists."""
-    rows = recorded[recorded["mode"] == "verify"]
-    if rows.empty:
-        return pd.DataFrame(columns=["arm", "c", *lists])
-    if "widths" in lists:  # one width for the whole batch unless the record says otherwise
-        widths = [
-            [width] * bs if given is None else given
-            for given, width, bs in zip(rows["widths"], rows["width"], rows["bs"], strict=True)
-        ]
-        rows = rows.assign(widths=widths)
-    steps = rows[["arm", "c", *lists]].explode(lists, ignore_index=True)
-    return steps.astype({"accepted": float})
 
 
 def golden(file: Path | None = None) -> pd.DataFrame:

@@ -134,7 +134,10 @@ class Block:
             server.flush_cache()
             run_point(
                 server.url, SERVED_NAME, self.pool.slice(load), load, self.plan, self.seed, folder,
-                labels=labels | {"page_tokens": self._page_tokens, "trace": self._about},
+                labels=labels | {
+                    "page_tokens": self._page_tokens, "trace": self._about,
+                    "widths": self.arm.draft.widths,
+                },
                 progress=self._progress,
             )  # fmt: skip
             point = self._derive(server, folder)

@@ -10,7 +10,7 @@ import pandas as pd
 
 from kvtop_lib.metrics import audits, recorded
 from kvtop_lib.metrics.counts import REMAIN, available, kind
-from kvtop_lib.metrics.drafts import acceptance
+from kvtop_lib.metrics.drafts import acceptance, own_widths
 from kvtop_lib.metrics.latency import arrivals, gaps, latencies, per_request
 from kvtop_lib.metrics.throughput import flow, goodput, occupancy, window_tokens
 from kvtop_lib.store import read_json, write_json
@@ -98,7 +98,7 @@ def metrics(rec: Recording, targets: dict[str, float] | None = None) -> dict:
         "requests_window": len(rec.window),
         "output_tokens_window": n,
         **rec.occupancy,
-        **acceptance(rec.judged),
+        **acceptance(own_widths(rec.judged, rec.iterations, rec.facts.get("widths") or ())),
         "matches_recorded": float(matched.astype(bool).mean()) if len(matched) else None,
         **({"goodput": goodput(rec.judged, targets, rec.window_s)} if targets else {}),
     }

@@ -123,13 +123,15 @@ METRICS: tuple[Metric, ...] = (
         "tokens/step", "acceptance", _COUNTERS,
     ),
     Metric(
-        "accept_rate", "acceptance rate", "sum(accepted drafts) / sum(proposed drafts), pooled",
-        "share", "acceptance", _COUNTERS,
+        "accept_rate", "acceptance rate",
+        "sum(accepted drafts) / sum(proposed drafts), pooled; of an arm with several widths from "
+        "the recorded iterations, else not known", "share", "acceptance", _COUNTERS,
     ),
     Metric(
         "accept_by_position", "acceptance by position",
-        "P(draft i accepted given draft i-1 accepted), from the pooled histogram", "share",
-        "acceptance", _COUNTERS,
+        "P(draft i accepted given that it was proposed and draft i-1 accepted), from the pooled "
+        "histogram; of an arm with several widths as the acceptance rate", "share", "acceptance",
+        _COUNTERS,
     ),
     Metric(
         "tokens_per_step", "delivered tokens per step",

@@ -13,8 +13,8 @@ from run_help import add_point, request
 
 from kvtop_lib import acceptance
 from kvtop_lib.metrics.drafts import acceptance as pooled
-from kvtop_lib.metrics.drafts import by_position, pooled_hist
-from kvtop_lib.store import Run
+from kvtop_lib.metrics.drafts import by_position, own_widths, pooled_hist
+from kvtop_lib.store import Run, write_json
 
 
 def _requests(*hists, width: int | None = None, status="ok") -> pd.DataFrame:
@@ -126,3 +126,69 @@ def test_a_run_without_drafting_has_empty_tables(tmp_path):
     for table in (acceptance.by_load, acceptance.by_draft_position, acceptance.by_request):
         assert table(run).empty and "arm" in table(run)
     assert not math.isnan(len(acceptance.by_load(Run(tmp_path / "none"))))
+
+
+# (width, accepted) of single steps: what was proposed differs, the server counts 3 for each
+STEPS = {"a": [(4, 3), (4, 1), (2, 1), (1, 0)], "b": [(2, 0), (4, 0), (4, 2)]}
+
+
+def _recorded(steps=STEPS) -> pd.DataFrame:
+    """Iterations with the n-th step of every request that has one; one whose result is lost."""
+    rows = [{"mode": "prefill", "bs": 2, "requests": ["a", "b"]}]
+    for n in range(4):
+        there = [r for r in steps if len(steps[r]) > n]
+        widths, accepted = ([steps[r][n][k] for r in there] for k in (0, 1))
+        rows.append(
+            {"mode": "verify", "bs": len(there), "width": max(widths), "requests": there}
+            | {"widths": widths, "accepted": accepted}
+        )
+    rows.append({"mode": "verify", "bs": 1, "width": 4, "requests": ["z"]})
+    frame = pd.DataFrame(rows)
+    return frame.astype(object).where(frame.notna(), None)
+
+
+def _counted() -> pd.DataFrame:
+    return _requests([1, 2, 0, 1], [2, 0, 1], width=4).assign(response_id=["a", "b"])
+
+
+def test_with_changing_widths_only_what_was_proposed_counts():
+    m = pooled(own_widths(_counted(), _recorded()))
+    # draft 1 was proposed in 6 steps and held in 4; 2 in 3 of these, held in 2; 3 in 2, held in 1
+    assert m["accept_by_position"] == [4 / 6, 2 / 3, 1 / 2]
+    assert m["accept_rate"] == 7 / (3 + 3 + 1 + 1 + 3 + 3)
+    assert m["accept_len"] == 1 + 7 / 7 and m["verify_steps"] == 7
+
+
+@pytest.mark.parametrize("recorded", [None, {"a": STEPS["a"], "b": STEPS["b"][:2]}])
+def test_with_changing_widths_that_were_not_recorded_nothing_is_claimed(recorded):
+    iterations = None if recorded is None else _recorded(recorded)
+    m = pooled(own_widths(_counted(), iterations, (1, 2, 4)))
+    assert m["accept_rate"] is None and m["accept_by_position"] is None
+    assert m["accept_len"] == 2.0
+
+
+def test_one_width_needs_no_record():
+    for widths in ((), (4,)):
+        assert own_widths(_counted(), None, widths).equals(_counted())
+    steps = {"a": [(4, 3), (4, 1), (4, 1), (4, 0)], "b": [(4, 0), (4, 0), (4, 2)]}
+    assert own_widths(_counted(), _recorded(steps)).equals(_counted())
+
+
+def test_positions_of_a_run_with_changing_widths(tmp_path):
+    run, times = Run(tmp_path), [(1.0, 1), (2.0, 20)]
+    hists = {"a": [1, 2, 0, 1], "b": [2, 0, 1, 0]}
+    rows = [request(times, hist, response_id=name) for name, hist in hists.items()]
+    for block in (1, 2):  # in the second one the width stayed at 4
+        add_point(run, "mixed", 1, rows, block=block)
+    add_point(run, "unknown", 1, rows)
+    points = run.results().to_dict("records")
+    _recorded().to_parquet(run.folder(points[0]) / "iterations.parquet")
+    write_json(run.folder(points[2]) / "recording.json", {"widths": [1, 2, 4]})
+    t = acceptance.by_draft_position(run)
+    assert set(t["arm"]) == {"mixed"}
+    # block 1 as above; block 2 of 7 steps: 4 took draft 1, 2 of them draft 2, 1 of them draft 3
+    assert t["steps"].tolist() == [6 + 7, 3 + 4, 2 + 2]
+    assert t["accepted"].tolist() == [8 / 13, 4 / 7, 2 / 4]
+    loads = acceptance.by_load(run).set_index("arm")
+    assert loads["accept_rate"]["mixed"] == 14 / (14 + 21)
+    assert math.isnan(loads["accept_rate"]["unknown"]) and loads["accept_len"]["unknown"] == 2.0
