@@ -62,14 +62,20 @@ def replay(context: typer.Context) -> None:
 
 @app.command()
 def note(
-    run_folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run's name or folder.")],
+    targets: Annotated[
+        list[str],
+        typer.Argument(metavar="RUN", help="A run's name or folder, or published:NAME."),
+    ],
     out: Annotated[Path | None, typer.Option(help="The page; default: note.html in it.")] = None,
+    compare: Annotated[bool, typer.Option("--compare", help="Two runs side by side.")] = False,
+    declare: Annotated[
+        list[str] | None, typer.Option(help="What the runs may differ in: machine, code, ...")
+    ] = None,
 ) -> None:
-    """Render the note of a run from its records."""
-    from kvtop_lib.note import render_note
+    """Render the note of a run, of a published source, or of two runs (--compare)."""
+    from kvtop_lib.note.command import note as render
 
-    folder = run_folder if run_folder.is_dir() else paths.runs_dir() / run_folder
-    print(render_note(folder, out or folder / "note.html"))
+    print(render(targets, out, compare, declare or []))
 
 
 @app.command("top")

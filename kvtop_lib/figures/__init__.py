@@ -4,16 +4,11 @@ Every arm is told apart three ways (colour, dash, marker), so that a chart survi
 blindness, greyscale print and both page themes.
 """
 
-from kvtop_lib.figures.by_load import (
-    acceptance,
-    iteration_time,
-    over_load,
-    ratio_to_baseline,
-    throughput,
-    ttft,
-)
+from kvtop_lib.figures.active import active_requests
+from kvtop_lib.figures.by_load import acceptance, iteration_time, over_load, throughput, ttft
 from kvtop_lib.figures.drafts import by_position, decomposition, yield_and_cost
 from kvtop_lib.figures.pair import pair
+from kvtop_lib.figures.ratio import ratio_to_baseline
 from kvtop_lib.figures.static import show, to_png, to_spec, to_svg
 from kvtop_lib.figures.style import ArmStyle, styles
 from kvtop_lib.figures.timed import (
@@ -29,6 +24,7 @@ __all__ = [
     "ArmStyle",
     "accept_len_by",
     "acceptance",
+    "active_requests",
     "beside_golden",
     "by_position",
     "decomposition",

@@ -10,7 +10,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from kvtop_lib.figures.style import INK, arm_channels, arm_titles, finish, load_axis
+from kvtop_lib.figures.style import arm_channels, arm_titles, finish, load_axis
 
 HEIGHT = 270  # pixels
 
@@ -22,6 +22,15 @@ def _tooltip(y_title: str, fmt: str) -> list[alt.Tooltip]:
         alt.Tooltip("mean:Q", title=y_title, format=fmt),
         alt.Tooltip("n:Q", title="blocks"),
     ]
+
+
+def _derived(rows: pd.DataFrame, base: alt.Chart, looks: dict) -> alt.Chart:
+    """Open markers on the page's ground."""
+    tooltip = [*base.encoding.tooltip, alt.Tooltip("basis:N", title="from")]
+    open_ = base.properties(data=rows.assign(basis="the printed ratio"))
+    return open_.mark_point(size=62, filled=False, opacity=1, strokeWidth=2).encode(
+        **looks, tooltip=tooltip
+    )
 
 
 def _blocks(frame: pd.DataFrame) -> pd.DataFrame:
@@ -94,10 +103,12 @@ def over_load(
     lines = base.mark_line(strokeWidth=2.2, interpolate="linear").encode(
         color=channels["color"], strokeDash=channels["strokeDash"]
     )
-    dots = base.mark_point(size=62, filled=True, opacity=1, strokeWidth=0).encode(
-        color=channels["color"], shape=channels["shape"]
-    )
-    layers = [lines, dots]
+    derived = plain["derived"].astype(bool) if "derived" in plain else plain["c"] < 0
+    looks = {"color": channels["color"], "shape": channels["shape"]}
+    dots = base.properties(data=plain[~derived]).encode(**looks)
+    layers = [lines, dots.mark_point(size=62, filled=True, opacity=1, strokeWidth=0)]
+    if derived.any():  # worked out from a printed ratio: an open marker
+        layers.append(_derived(plain[derived], base, looks))
     bars = plain.dropna(subset=["low", "high"]) if interval else plain.iloc[:0]
     if len(bars):
         layers.insert(
@@ -168,42 +179,3 @@ def iteration_time(frame: pd.DataFrame) -> alt.LayerChart:
         values=[[v * 1e3 for v in values] for values in frame["values"]],
     )
     return over_load(ms, y_title="iteration time p50 (ms)")
-
-
-def ratio_to_baseline(frame: pd.DataFrame, titles: list[str]) -> alt.LayerChart:
-    """Throughput over the baseline's on a log axis, with a rule at 1 (equal).
-
-    ``frame`` is that of `kvtop_lib.tables.ratios`; ``titles`` are those of all arms of the run,
-    the baseline first.
-    """
-    seen = [v for values in frame["values"] for v in values] or [1.0]
-    seen += [v for k in ("low", "high") for v in frame[k].dropna()]
-    reach = max([1.1, *seen, *(1 / v for v in seen)]) * 1.04
-    ticks = [
-        t
-        for t in (0.25, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.3, 1.5, 2, 3, 4)
-        if 1 / reach <= t <= reach
-    ]
-    rule = (
-        alt.Chart(pd.DataFrame({"one": [1.0]}))
-        .mark_rule(color=INK, strokeWidth=1.3, opacity=0.7)
-        .encode(y=alt.Y("one:Q"))
-    )
-    axis = alt.Axis(
-        values=ticks,
-        domain=False,
-        ticks=False,
-        labelExpr="datum.value == 1 ? 'equal' : format(datum.value * 100 - 100, '+.0f') + ' %'",
-    )
-    return over_load(
-        frame,
-        y_title="output throughput against the baseline",
-        fmt=".3f",
-        drop=1,
-        titles=titles,
-        scale=alt.Scale(type="log", domain=[1 / reach, reach], nice=False),
-        y_axis=axis,
-        floor=1 / reach,
-        under=rule,
-        interval=True,
-    )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import altair as alt
 import pandas as pd
 
+from kvtop_lib.figures import labels
 from kvtop_lib.figures.style import INK, arm_channels, finish
 
 
@@ -60,8 +63,36 @@ def yield_and_cost(frame: pd.DataFrame, titles: list[str]) -> alt.LayerChart:
     dots = base.mark_point(size=70, filled=True, opacity=1).encode(
         color=channels["color"], shape=channels["shape"]
     )
-    text = base.mark_text(dy=-11, fontSize=11).encode(text="c:Q")
-    return finish(alt.layer(even, path, dots, text), 330, "yield against cost of drafting")
+    texts = _load_labels(data, (low, top), base)
+    return finish(alt.layer(even, path, dots, *texts), PLANE_PX, "yield against cost of drafting")
+
+
+PLANE_PX = 330
+
+
+def _load_labels(data: pd.DataFrame, domain: tuple[float, float], base: alt.Chart) -> list:
+    """A layer per side of the points; both ends of an arm's path choose their places first."""
+    span = math.log(domain[1] / domain[0])
+    place = [
+        tuple(math.log(v / domain[0]) / span for v in pair)
+        for pair in zip(data["cost_ratio"], data["yield_ratio"], strict=True)
+    ]
+    ends = data.groupby("title", sort=False)["c"].agg(["min", "max"]).loc[data["title"]]
+    outer = ((data["c"] == ends["min"].values) | (data["c"] == ends["max"].values)).tolist()
+    texts = [f"c = {c}" if end else f"{c}" for c, end in zip(data["c"], outer, strict=True)]
+    order = sorted(range(len(texts)), key=lambda i: not outer[i])
+    sides = labels.place(place, texts, order, PLANE_PX)
+    shown = data.assign(label=texts, side=sides)
+    found = []
+    for side, (x, y) in labels.SIDES.items():
+        here, gap = shown[shown["side"] == side], labels.GAP_PX[side]
+        align = {1: "left", -1: "right"}.get(x, "center")
+        if len(here):
+            mark = base.properties(data=here).mark_text(
+                align=align, baseline="middle", dx=x * gap, dy=y * gap, fontSize=labels.FONT_PX
+            )
+            found.append(mark.encode(text="label:N"))
+    return found
 
 
 def by_position(frame: pd.DataFrame, titles: list[str]) -> alt.LayerChart:

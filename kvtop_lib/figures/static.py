@@ -15,14 +15,32 @@ VL_VERSION = alt.SCHEMA_VERSION.lstrip("v").rsplit(".", 1)[0]
 
 STATIC_WIDTH = 640  # pixels; the page's text column
 
+_UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+REPLACEMENT = "\ufffd"
+
+
+def printable(value: Any) -> Any:
+    """Text without characters that no XML, hence no SVG, can hold; nested values alike.
+
+    Control characters and lone surrogates of a record become U+FFFD, so that a reader sees that
+    something stood there.
+    """
+    if isinstance(value, str):
+        return _UNPRINTABLE.sub(REPLACEMENT, value)
+    if isinstance(value, dict):
+        return {printable(k): printable(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [printable(v) for v in value]
+    return value
+
 
 def to_spec(chart: alt.TopLevelMixin) -> dict[str, Any]:
     """Vega-Lite spec as the page embeds it (container width)."""
-    return chart.to_dict()
+    return printable(chart.to_dict())
 
 
 def _fixed(chart: alt.TopLevelMixin | dict, width: int) -> dict[str, Any]:
-    spec = copy.deepcopy(chart if isinstance(chart, dict) else chart.to_dict())
+    spec = copy.deepcopy(chart if isinstance(chart, dict) else to_spec(chart))
     spec["width"] = width
     spec["autosize"] = {"type": "fit-x", "contains": "padding"}
     return spec
@@ -43,7 +61,7 @@ def to_svg(chart: alt.TopLevelMixin | dict, width: int = STATIC_WIDTH, label: st
 
 
 def _attribute(text: str) -> str:
-    return text.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
+    return printable(text).replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
 
 
 def show(chart: alt.TopLevelMixin) -> HTML:

@@ -78,7 +78,7 @@ def load_axis(loads: list[int]) -> alt.X:
     low, high = min(loads), max(loads)
     return alt.X(
         "c:Q",
-        title="closed-loop concurrency c (requests in flight)",
+        title="concurrency c (requests in flight)",
         scale=alt.Scale(type="log", base=2, domain=[low / 1.12, high * 1.12], nice=False),
         axis=alt.Axis(values=sorted(loads), format="d", grid=False),
     )

@@ -1,6 +1,6 @@
-"""The published note: one HTML file from the records of a run, with no number typed by hand."""
+"""The published note: one HTML file from records, with no number typed by hand."""
 
 from kvtop_lib.note.article import Article
-from kvtop_lib.note.page import render_note
+from kvtop_lib.note.page import render_comparison, render_note
 
-__all__ = ["Article", "render_note"]
+__all__ = ["Article", "render_comparison", "render_note"]

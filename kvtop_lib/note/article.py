@@ -9,7 +9,9 @@ from markupsafe import Markup
 from kvtop_lib.note import caveats, head, lossless, method, plates
 from kvtop_lib.note.evidence import Evidence
 from kvtop_lib.note.parts import Html, figure, paragraphs
+from kvtop_lib.note.plates import Plate
 from kvtop_lib.note.prose import Value, say
+from kvtop_lib.terms import KvtopError
 
 
 class Article:
@@ -23,12 +25,22 @@ class Article:
     Raises
     ------
     KvtopError
-        When the folder holds no manifest or no point.
+        When the folder holds no manifest or no point, or cannot be read.
     """
 
     def __init__(self, folder: Path | str) -> None:
-        self.ev = Evidence.load(folder)
+        self.ev = self.read(folder)
         self._numbered = 0
+
+    @staticmethod
+    def read(folder: Path | str) -> Evidence:
+        """Evidence of a run folder; what cannot be read is said in one sentence."""
+        try:
+            return Evidence.load(folder)
+        except OSError as e:
+            raise KvtopError(f"{e.filename or folder} cannot be read: {e.strerror or e}") from e
+        except UnicodeError as e:
+            raise KvtopError(f"{folder} holds a record that is not UTF-8 text: {e}") from e
 
     def head(self) -> Html:
         """Kicker, title, standfirst and byline."""
@@ -40,15 +52,27 @@ class Article:
 
     def figure(self, name: str) -> Html:
         """One figure of `kvtop_lib.note.plates.ALL`, numbered in the order of calls."""
-        plate = plates.ALL[name](self.ev)
+        plate = self.plate(name)
         if plate is None:
             return paragraphs(say("The records do not hold what this figure needs: {n}.", n=name))
         number = None
         if plate.numbered:
             self._numbered += 1
             number = Value(str(self._numbered), "order of the figures")
-        beside = method.block(self.ev, plate.metric) + method.source(self.ev, plate.lines)
-        return figure(plate, number, beside)
+        return figure(plate, number, self.beside(plate))
+
+    def plate(self, name: str) -> Plate | None:
+        """Charts, data and caption of a figure, None when the records lack what it needs."""
+        return plates.ALL[name](self.ev)
+
+    def plates(self) -> dict[str, Plate]:
+        """Every figure that the records allow, by name."""
+        return {name: p for name in plates.ALL if (p := self.plate(name)) is not None}
+
+    def beside(self, plate: Plate) -> Markup:
+        """Method block and evidence line of a figure."""
+        ev = plate.rests_on or self.ev
+        return method.block(ev, plate.metric) + method.source(ev, plate.lines)
 
     def lossless(self) -> Html:
         """Result of the lossless probe."""

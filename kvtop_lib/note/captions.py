@@ -7,6 +7,7 @@ from markupsafe import Markup
 from kvtop_lib.note.claims import at, crossing, near_note, primary_changes, shape, standings
 from kvtop_lib.note.evidence import Evidence
 from kvtop_lib.note.prose import Value, listing, say
+from kvtop_lib.tables import pick
 
 Caption = tuple[Markup, Markup]
 """Claim and body."""
@@ -28,19 +29,39 @@ _PAYS = {  # (at the lowest load, at the highest)
 }
 
 
-def core(ev: Evidence) -> Caption:
-    """Drafting off and on at the lowest and the highest load."""
+def core(ev: Evidence, isolated: bool = False) -> Caption:
+    """Drafting off and on at the lowest and the highest load.
+
+    ``isolated``: the two arms are one deployment and differ in the draft width alone.
+    """
     changes = primary_changes(ev)
-    ends = dict.fromkeys((changes[0], changes[-1]))
-    claim = say(
-        "Turning drafting on ({arm}): {said}.",
-        arm=ev.title(ev.primary),
-        said=listing([at(x, ev) for x in ends]),
-    )
-    return claim, say(
-        "Bars are scaled to the longer of their own load. Drafting was on or off for a whole "
-        "server; no policy that switches between them was tested."
-    )
+    ends = list(dict.fromkeys((changes[0], changes[-1])))
+    said = listing([at(x, ev) for x in ends])
+    claim = say("Turning drafting on ({arm}): {said}.", arm=ev.title(ev.primary), said=said)
+    if isolated:
+        claim = say("Drafting on, in one and the same deployment: {said}.", said=said)
+    body = say("Bars are scaled to the longer of their own load. ")
+    if isolated:
+        body += say("Both bars of a load are one configuration but for the draft width. ")
+        for x in ends:
+            if x.verdict == "loss":
+                body += say(
+                    "At {c} switching drafting off gives {p}. ",
+                    c=ev.load_value(x.c),
+                    p=ev.inverse(x),
+                )
+    if not any(_chooses(p) for p in ev.every_arm.values()):
+        body += say(
+            "Drafting was on or off for a whole server; no policy that switches between them was "
+            "tested."
+        )
+    return claim, body
+
+
+def _chooses(arm: dict) -> bool:
+    """Whether an arm's policy picks the width before every iteration."""
+    policy = pick(arm, "draft.policy")
+    return bool(policy) and not str(policy).startswith("fixed:")
 
 
 def throughput(ev: Evidence) -> Caption:
@@ -55,7 +76,7 @@ def throughput(ev: Evidence) -> Caption:
         "none": "There is no pair of curves to compare.",
     }.get(what, "The curves of drafting and baseline change places with load.")
     sides = [s for c in dict.fromkeys((ev.loads[0], ev.loads[-1])) if (s := standings(ev, c))]
-    return say(claim), Markup(" ").join(sides)
+    return say(claim), Markup(" ").join([*sides, *ev.remarks("throughput")])
 
 
 def ttft(ev: Evidence) -> Caption:
@@ -75,8 +96,10 @@ def ttft(ev: Evidence) -> Caption:
         words=words[last.verdict],
         p=last.percent,
     )
-    base = ev.mean("baseline", last.c, "ttft_s_p50", "s")
+    base = ev.mean(ev.reference, last.c, "ttft_s_p50", "s")
     arm = ev.mean(ev.primary, last.c, "ttft_s_p50", "s")
+    if not (base and arm):
+        return claim, Markup(" ").join(ev.remarks("ttft"))
     body = say(
         "Median over the requests of the window: {b} for the baseline, {a} for {arm}.",
         b=base,
@@ -106,7 +129,10 @@ def ratio(ev: Evidence) -> Caption:
         la=ev.title(worst.arm),
         lc=ev.load_value(worst.c),
     )
-    return claim, crossing(changes, ev) + Markup(" ") + near_note(ev)
+    parts = [crossing(changes, ev), near_note(ev), *ev.remarks("ratio")]
+    if ev.noise.loads:
+        parts.append(say("The band is the largest difference between the two baselines."))
+    return claim, Markup(" ").join(parts)
 
 
 def mechanism(ev: Evidence) -> Caption:

@@ -7,7 +7,7 @@ from markupsafe import Markup, escape
 from kvtop_lib import tables
 from kvtop_lib.note import troubles
 from kvtop_lib.note.evidence import Evidence
-from kvtop_lib.note.prose import Value, say
+from kvtop_lib.note.prose import Value, listing, say
 
 
 def caveats(ev: Evidence) -> list[Markup]:
@@ -38,7 +38,7 @@ def blocks(ev: Evidence) -> Value:
     if stated:
         return stated
     n = int(ev.points["block"].nunique())
-    return Value(str(n), "results.jsonl:distinct(block)", float(n))
+    return Value(str(n), f"{ev.origin}:distinct(block)", float(n))
 
 
 def _repeats(ev: Evidence) -> Markup:
@@ -69,6 +69,14 @@ def _noise_floor(ev: Evidence) -> Markup:
 
 
 def _bundles(ev: Evidence) -> Markup:
+    if pair := ev.isolation:
+        at = listing([pair.load_value(x.c) for x in pair.changes(pair.primary)])
+        return say(
+            "<b>One switch.</b> The arms are compared as deployments: turning drafting on also "
+            "changes draft weights, KV reserved for drafts and what the engine resolves by itself. "
+            "Only the core result, at {at}, changes the draft width alone.",
+            at=at,
+        )
     return say(
         "<b>One switch.</b> Turning drafting on also changes draft weights, KV reserved for "
         "drafts and what the engine resolves by itself. The arms are compared as deployments; "
@@ -77,7 +85,7 @@ def _bundles(ev: Evidence) -> Markup:
 
 
 def _cpu(ev: Evidence) -> Markup | None:
-    if tables.pick(ev.run.manifest, "model.device") != "cpu":
+    if tables.pick(ev.manifest, "model.device") != "cpu":
         return None
     device = ev.field("model.device", text="CPU")
     return say(
@@ -142,7 +150,7 @@ def _cause(ev: Evidence) -> Markup:
 
 
 def _dirty(ev: Evidence) -> Markup | None:
-    if not tables.pick(ev.run.manifest, "git.dirty"):
+    if not tables.pick(ev.manifest, "git.dirty"):
         return None
     return say("<b>The exact code.</b> The checkout had uncommitted changes when the run started.")
 

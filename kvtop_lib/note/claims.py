@@ -5,10 +5,11 @@ from __future__ import annotations
 from markupsafe import Markup
 
 from kvtop_lib import stats
-from kvtop_lib.note.evidence import NEAR, Change, Evidence
+from kvtop_lib.note.change import NEAR, Change
+from kvtop_lib.note.evidence import Evidence
 from kvtop_lib.note.prose import NBSP, Value, listing, say
 
-_NEAR = Value(f"{NEAR:.0%}".replace("%", f"{NBSP}%"), "kvtop_lib.note.evidence:NEAR", NEAR)
+_NEAR = Value(f"{NEAR:.0%}".replace("%", f"{NBSP}%"), "kvtop_lib.note.change:NEAR", NEAR)
 _WORD = {"gain": "raises", "loss": "lowers", "same": "does not clearly change"}
 
 
@@ -138,6 +139,12 @@ def standings(ev: Evidence, c: int) -> Markup | None:
 
 def near_note(ev: Evidence) -> Markup:
     """How a difference is told from none."""
+    if ev.quoted:
+        return say(
+            "A change whose printed digits allow one under {near} is called level; how far another "
+            "run would differ is not known.",
+            near=_NEAR,
+        )
     floor = Value(str(ev.noise), "kvtop_lib.stats:noise_floor")
     if ev.ratios["low"].notna().any():
         summary = stats.summarise(stats.block_ratios(ev.points, "output_tok_s"))

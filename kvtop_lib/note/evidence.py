@@ -3,68 +3,95 @@
 from __future__ import annotations
 
 import contextlib
-import math
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-import numpy as np
 import pandas as pd
+from markupsafe import Markup
 
 from kvtop_lib import stats, tables
+from kvtop_lib.figures.static import printable
+from kvtop_lib.note.change import Change, Verdict, verdict
+from kvtop_lib.note.cite import Cited
 from kvtop_lib.note.prose import NBSP, Value, percent, quantity
 from kvtop_lib.store import Run, read_json
 from kvtop_lib.terms import KvtopError
 
-NEAR = 0.02
-"""Without repeats a change smaller than this is called level; a convention, since one block cannot
-tell how far another would differ."""
+ISOLATED = ("mtp_width_off", "mtp_width_on")
+"""Arms of one deployment that differ in the draft width alone: not drafting, drafting."""
 
-Verdict = Literal["gain", "loss", "same"]
+NEVER_DRAFTS = "fixed:1"
+"""Policy of an arm whose drafter is deployed and never asked."""
 
 
-@dataclass(frozen=True)
-class Change:
-    """Change of one quantity against the baseline at one load."""
+def _manifest(run: Run) -> dict[str, Any]:
+    """The manifest, whose arms are objects with titles that are texts."""
+    found = run.manifest
+    arms = found.get("arms") or {} if isinstance(found, dict) else None
+    if isinstance(arms, dict):
+        arms = [{"id": name, **a} if isinstance(a, dict) else a for name, a in arms.items()]
+    if not isinstance(arms, list) or not all(
+        isinstance(a, dict) and isinstance(a.get("id"), str)
+        and isinstance(a.get("title") or "", str)
+        for a in arms
+    ):  # fmt: skip
+        raise KvtopError(
+            f"{run.path / 'manifest.json'} is no manifest: it must be an object whose arms are "
+            "objects; measure again"
+        )
+    return found
 
-    arm: str
-    c: int
-    percent: Value
-    verdict: Verdict
-    n: int  # block pairs
+
+class _Readable(Run):
+    """A run whose texts hold no character that a page or a picture cannot."""
 
     @property
-    def ratio(self) -> float:
-        """Arm over baseline."""
-        return float(self.percent.value)
+    def manifest(self) -> dict:
+        return printable(super().manifest)
+
+    def lines(self) -> list[dict]:
+        return printable(super().lines())
 
 
-def _lines(numbers: list[int]) -> str:
-    return ",".join(f"L{n}" for n in numbers)
-
-
-class Evidence:
+class Evidence(Cited):
     """Frames and values of one run.
 
     Parameters
     ----------
     run : Run
         An opened run folder.
+    reference : str
+        The arm that the others are compared with.
+    only : tuple of str
+        Arms to look at; all when empty.
+
+    Raises
+    ------
+    KvtopError
+        When the manifest is not one, or the run holds no point.
     """
 
-    def __init__(self, run: Run) -> None:
-        self.run = run
-        self.points = tables.points(run)
-        self.arms = tables.arms(run)
-        self.titles = tables.titles(run)
+    quoted = False  # whether the numbers are a published table's
+    digits: int | None = None  # decimals of percentages; None: `prose.percent` decides
+
+    def __init__(
+        self, run: Run, reference: str = tables.BASELINE, only: tuple[str, ...] = ()
+    ) -> None:
+        self.run, self.reference = run, reference
+        self.manifest = _manifest(run)
+        known, points = tables.arms(run), tables.points(run)
+        self.every_arm = known
+        self.arms = {a: known[a] for a in known if not only or a in only}
+        self.points = points[points["arm"].isin(only)] if only else points
+        self.titles = [p.get("title") or a for a, p in self.arms.items()]
         counted = set(self.points["line"])
         self.records = [r for r in run.lines() if r["line"] in counted]
 
     @classmethod
     def load(cls, folder: Path | str) -> Evidence:
         """Read a run folder (`kvtop_lib.store.Run` and its errors)."""
-        return cls(Run(Path(folder)))
+        return cls(_Readable(Path(folder)))
 
     # -- roles ----------------------------------------------------------------------------
     @cached_property
@@ -75,8 +102,13 @@ class Evidence:
     @cached_property
     def drafting(self) -> list[str]:
         """Arms that draft, in the run's order."""
-        drafts = {a for a, p in self.arms.items() if tables.pick(p, "draft.method") != "none"}
-        return [a for a in self.arms if a in drafts - {tables.BASELINE}]
+        drafts = {
+            a
+            for a, p in self.arms.items()
+            if tables.pick(p, "draft.method") != "none"
+            and tables.pick(p, "draft.policy") != NEVER_DRAFTS
+        }
+        return [a for a in self.arms if a in drafts - {self.reference}]
 
     @cached_property
     def primary(self) -> str | None:
@@ -92,13 +124,21 @@ class Evidence:
     @cached_property
     def ratios(self) -> pd.DataFrame:
         """`tables.ratios` of throughput."""
-        return tables.ratios(self.points)
+        return tables.ratios(self.points, baseline=self.reference)
+
+    @cached_property
+    def isolation(self) -> Evidence | None:
+        """The pair of arms that differ in the draft width alone, None when it was not run."""
+        if not set(ISOLATED) <= set(self.arms) & set(self.points["arm"]):
+            return None
+        pair = Evidence(self.run, ISOLATED[0], ISOLATED)
+        return pair if pair.changes(ISOLATED[1]) else None
 
     @cached_property
     def noise(self) -> stats.Floor:
         """What the A/A pair showed, if one was run."""
         try:
-            pairs = stats.block_ratios(self.points, "output_tok_s", tables.BASELINE)
+            pairs = stats.block_ratios(self.points, "output_tok_s", self.reference)
         except KvtopError:  # the baseline has no point
             return stats.noise_floor(pd.DataFrame({"arm": []}))
         return stats.noise_floor(stats.summarise(pairs))
@@ -108,12 +148,12 @@ class Evidence:
         """Title of an arm."""
         text = self.arms.get(arm, {}).get("title") or arm
         rank = list(self.arms).index(arm) if arm in self.arms else 0
-        return Value(text, f"manifest.json#arms.{arm}.title", cls=f"v arm arm{rank}")
+        return Value(text, self.cite_field(f"arms.{arm}.title"), cls=f"v arm arm{rank}")
 
     def load_value(self, c: int) -> Value:
         """``c = 8``."""
         line = int(self.points.loc[self.points["c"] == c, "line"].min())
-        return Value(f"c{NBSP}={NBSP}{c}", f"results.jsonl#L{line}:c", float(c))
+        return Value(f"c{NBSP}={NBSP}{c}", self.cite_load(line), float(c))
 
     def mean(self, arm: str, c: int, column: str, unit: str, scale: float = 1.0) -> Value | None:
         """Mean over blocks, None when no block has it; ``scale`` 1000 shows seconds as ms."""
@@ -122,22 +162,29 @@ class Evidence:
         if row.empty or not row["n"].iloc[0]:
             return None
         mean, lines = row["mean"].iloc[0], row["lines"].iloc[0]
-        source = f"results.jsonl#{_lines(lines)}:mean({tables.FIELDS[column]})"
-        return Value(quantity(mean * scale, unit), source, mean)
+        return Value(quantity(mean * scale, unit), self.cite(arm, column, lines), mean)
 
     def change(self, arm: str, c: int, column: str = "output_tok_s") -> Change | None:
         """Change against the baseline, None when no block pair has both points."""
-        frame = self.ratios if column == "output_tok_s" else tables.ratios(self.points, column)
+        known = column == "output_tok_s"
+        frame = self.ratios if known else tables.ratios(self.points, column, self.reference)
         if frame.empty:
             return None
         row = frame[(frame["arm"] == arm) & (frame["c"] == c)]
         if row.empty or not row["n"].iloc[0]:
             return None
-        ratio, low, high, values, pairs = row[["mean", "low", "high", "values", "lines"]].iloc[0]
-        where = ",".join(f"L{a}/L{b}" for a, b in pairs)
-        source = f"results.jsonl#{where}:ratio({tables.FIELDS[column]})"
-        value = Value(percent(ratio), source, ratio)
-        return Change(arm, c, value, verdict(ratio, low, high), len(values))
+        ratio, values, pairs = row[["mean", "values", "lines"]].iloc[0]
+        value = Value(percent(ratio, self.digits), self.cite_ratio(arm, column, pairs), ratio)
+        return Change(arm, c, value, self.judge(arm, column, row.iloc[0]), len(values))
+
+    def judge(self, arm: str, column: str, row: pd.Series) -> Verdict:
+        """Verdict on a row of `tables.ratios`."""
+        return verdict(row["mean"], row["low"], row["high"])
+
+    def inverse(self, change: Change, column: str = "output_tok_s") -> Value:
+        """The same change seen from the arm: what going back to the reference gives."""
+        source = self.cite_inverse(change, column)
+        return Value(percent(1 / change.ratio, self.digits), source, 1 / change.ratio)
 
     def changes(self, arm: str, column: str = "output_tok_s") -> list[Change]:
         """Changes of an arm over rising load, where measured."""
@@ -148,17 +195,21 @@ class Evidence:
         frame = self.points
         n = int(frame["status"].isin(statuses).sum()) if statuses else len(frame)
         what = f"status={'|'.join(statuses)}" if statuses else "*"
-        return Value(str(n), f"results.jsonl:count({what})", float(n))
+        return Value(str(n), self.cite_count(what), float(n))
 
     def field(self, path: str, unit: str = "", text: str | None = None) -> Value | None:
         """A field of the manifest, None when it was not recorded."""
-        value = tables.pick(self.run.manifest, path)
+        value = tables.pick(self.manifest, path)
         if value is None or value == "":
             return None
         number = float(value) if isinstance(value, int | float) else None
         whole = isinstance(value, int)  # a seed keeps all its digits
         shown = text or (f"{value:g}" if number is not None and not whole else str(value))
-        return Value(f"{shown}{NBSP}{unit}".strip(), f"manifest.json#{path}", number)
+        return Value(f"{shown}{NBSP}{unit}".strip(), self.cite_field(path), number)
+
+    def remarks(self, figure: str) -> list[Markup]:
+        """What a reader of a figure must know about where its numbers come from."""
+        return []
 
     def deployment(self, arm: str) -> tuple[str, dict[str, Any]]:
         """Folder and record of an arm's probe deployment, ("", {}) without one."""
@@ -166,12 +217,3 @@ class Evidence:
         with contextlib.suppress(KvtopError):
             return f"{arm}/deploy", read_json(file)
         return "", {}
-
-
-def verdict(ratio: float, low: float | None = None, high: float | None = None) -> Verdict:
-    """``same`` when the interval holds 1 or, without one, by the convention of `NEAR`."""
-    if low is not None and np.isfinite(low):
-        level = low <= 1 <= high
-    else:
-        level = abs(math.log(ratio)) < math.log1p(NEAR)
-    return "same" if level else ("gain" if ratio > 1 else "loss")

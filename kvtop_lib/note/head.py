@@ -6,8 +6,10 @@ from datetime import datetime
 
 from markupsafe import Markup
 
+from kvtop_lib import tables
 from kvtop_lib.note import caveats, claims, method
-from kvtop_lib.note.evidence import Change, Evidence
+from kvtop_lib.note.change import Change
+from kvtop_lib.note.evidence import Evidence
 from kvtop_lib.note.parts import Html, Tile, section
 from kvtop_lib.note.prose import Value, listing, say
 
@@ -23,12 +25,12 @@ def day(ev: Evidence) -> Value | None:
     if started is None:
         return None
     when = datetime.fromisoformat(started)
-    return Value(f"{when.day} {when:%B %Y}", "results.jsonl:min(started_utc)")
+    return Value(f"{when.day} {when:%B %Y}", f"{ev.origin}:min(started_utc)")
 
 
 def header(ev: Evidence) -> Html:
     """Kicker, title, standfirst and byline."""
-    device = str(ev.run.manifest.get("model", {}).get("device", "")).upper()
+    device = str(tables.pick(ev.manifest, "model.device") or "").upper()
     kicker = [
         say("KVTop"),
         say("speculative decoding"),
@@ -36,11 +38,16 @@ def header(ev: Evidence) -> Html:
         ev.field("model.device", text=device),
     ]
     byline = [day(ev), say("run {r}", r=run_name(ev)), method.commit(ev)]
+    return framed(kicker, claims.headline(ev), claims.standfirst(ev), byline)
+
+
+def framed(kicker: list, title: Markup, standfirst: Markup, byline: list) -> Html:
+    """The head of a page; parts of kicker and byline that are None are left out."""
     return Html(
         Markup(
             '<header><p class="kicker">{}</p><h1>{}</h1><p class="standfirst">{}</p>'
             '<p class="byline">{}</p></header>'
-        ).format(_dots(kicker), claims.headline(ev), claims.standfirst(ev), _dots(byline))
+        ).format(_dots(kicker), title, standfirst, _dots(byline))
     )
 
 
@@ -53,11 +60,17 @@ def tiles(ev: Evidence) -> Html:
     changes = claims.primary_changes(ev)
     waits = ev.changes(ev.primary, "ttft_s_p50") if ev.primary else []
     ends = list(dict.fromkeys([changes[0], changes[-1]])) if changes else []
-    shown = [_throughput(ev, x) for x in ends] + [_wait(ev, x) for x in waits[-1:]] + [_n(ev)]
+    shown = [gain_tile(ev, x) for x in ends] + [wait_tile(ev, x) for x in waits[-1:]] + [_n(ev)]
+    return row(shown)
+
+
+def row(shown: list[Tile]) -> Html:
+    """Tiles beside each other."""
     return section(Markup("").join(t.html() for t in shown), "tiles")
 
 
-def _throughput(ev: Evidence, x: Change) -> Tile:
+def gain_tile(ev: Evidence, x: Change) -> Tile:
+    """Change of throughput at one load."""
     label = say(
         "{c}: {arm} against the baseline, output tok/s", c=ev.load_value(x.c), arm=ev.title(x.arm)
     )
@@ -66,12 +79,13 @@ def _throughput(ev: Evidence, x: Change) -> Tile:
     return Tile(x.percent, label, detail, tone(x))
 
 
-def _wait(ev: Evidence, x: Change) -> Tile:
+def wait_tile(ev: Evidence, x: Change) -> Tile:
+    """Change of the wait for the first token at one load."""
     label = say("{c}: wait for the first token, median", c=ev.load_value(x.c))
-    base, arm = (ev.mean(a, x.c, "ttft_s_p50", "s") for a in ("baseline", x.arm))
-    return Tile(
-        x.percent, label, say("{b} becomes {a}", b=base, a=arm), tone(x, rising_is_bad=True)
-    )
+    base, arm = (ev.mean(a, x.c, "ttft_s_p50", "s") for a in (ev.reference, x.arm))
+    known = base and arm
+    detail = say("{b} becomes {a}", b=base, a=arm) if known else say("only the change is published")
+    return Tile(x.percent, label, detail, tone(x, rising_is_bad=True))
 
 
 def _n(ev: Evidence) -> Tile:

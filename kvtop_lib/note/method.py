@@ -11,8 +11,17 @@ from kvtop_lib.note.evidence import Evidence
 from kvtop_lib.note.parts import definition
 from kvtop_lib.note.prose import NBSP, Value, listing, say
 
+HOW = {
+    "none": "no drafting",
+    "mtp": "MTP layer",
+    "ngram": "n-gram look-up",
+    "mtp_ngram": "n-gram look-up, else MTP layer",
+}
+"""Methods of drafting, in words."""
 
-def _joined(*parts: Value | Markup | None, by: str = ", ") -> Markup | None:
+
+def joined(*parts: Value | Markup | None, by: str = ", ") -> Markup | None:
+    """Parts that are there, None when none is."""
     found = [p for p in parts if p]
     return Markup(by).join(found) if found else None
 
@@ -20,7 +29,7 @@ def _joined(*parts: Value | Markup | None, by: str = ", ") -> Markup | None:
 def model(ev: Evidence) -> Markup | None:
     """Model, weights and the precision it is served in."""
     dtype = ev.field("model.dtype")
-    return _joined(
+    return joined(
         ev.field("model.title"), ev.field("model.weights"), dtype and say("served in {d}", d=dtype)
     )
 
@@ -30,7 +39,7 @@ def layout(ev: Evidence) -> Markup | None:
     layouts = {tables.pick(a, "layout") or "single" for a in ev.arms.values()}
     single = say("one server") if layouts == {"single"} else None
     cores = ev.field("machine.cores")
-    return _joined(
+    return joined(
         single,
         ev.field("machine.cpu_model"),
         cores and say("{n} cores", n=cores),
@@ -41,7 +50,7 @@ def layout(ev: Evidence) -> Markup | None:
 def runtime(ev: Evidence) -> Markup | None:
     """Engine, its version and the commit of this package."""
     engine = ev.field("engine.version")
-    return _joined(engine and say("SGLang {v}", v=engine), commit(ev, "KVTop"))
+    return joined(engine and say("SGLang {v}", v=engine), commit(ev, "KVTop"))
 
 
 def commit(ev: Evidence, name: str = "") -> Markup | None:
@@ -59,12 +68,7 @@ def arms(ev: Evidence) -> Markup:
     for name in ev.arms:
         width = ev.field(f"arms.{name}.draft.width")
         method = tables.pick(ev.arms[name], "draft.method") or "none"
-        how = {
-            "none": "no drafting",
-            "mtp": "MTP layer",
-            "ngram": "n-gram look-up",
-            "mtp_ngram": "n-gram look-up, else MTP layer",
-        }.get(method, method)
+        how = HOW.get(str(method)) or ev.field(f"arms.{name}.draft.method")
         tail = (
             say(" ({how}, verify width {w})", how=how, w=width)
             if width and method != "none"
@@ -86,14 +90,14 @@ def workload(ev: Evidence) -> Markup | None:
         )
         if (v := ev.field(f"profile.{key}", "s"))
     ]
-    return _joined(ev.field("workload.title"), listing(phases) if phases else None)
+    return joined(ev.field("workload.title"), listing(phases) if phases else None)
 
 
 def trace(ev: Evidence) -> Markup | None:
     """Trace, with its fingerprint."""
     mark = ev.field("trace.sha256")
     short = mark and Value(mark.text[:12], mark.source)
-    return _joined(ev.field("trace.name"), short and say("fingerprint {s}", s=short))
+    return joined(ev.field("trace.name"), short and say("fingerprint {s}", s=short))
 
 
 def deployed(ev: Evidence) -> Markup | None:
@@ -112,7 +116,7 @@ def deployed(ev: Evidence) -> Markup | None:
         ]
         if found:
             rows.append(say("{arm}: {facts}", arm=ev.title(arm), facts=Markup(", ").join(found)))
-    return _joined(*rows, by="<br>")
+    return joined(*rows, by="<br>")
 
 
 def loads(ev: Evidence) -> Markup:
@@ -155,7 +159,7 @@ def full(ev: Evidence) -> Markup:
             ("Hardware, layout", layout(ev)),
             ("Runtime", runtime(ev)),
             ("Arms", arms(ev)),
-            ("Workload", _joined(workload(ev), ev.field("workload.description"), by="<br>")),
+            ("Workload", joined(workload(ev), ev.field("workload.description"), by="<br>")),
             ("Trace", trace(ev)),
             ("Deployed", deployed(ev)),
             ("Load", loads(ev)),

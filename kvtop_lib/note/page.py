@@ -1,9 +1,11 @@
-"""From a run to one HTML file: execute `90_note.ipynb`, export it with our template, check it."""
+"""From records to one HTML file: execute a notebook, export it with our template, check it."""
 
 from __future__ import annotations
 
+import contextlib
 import re
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import nbformat
@@ -11,7 +13,10 @@ import vl_convert as vlc
 from nbconvert import HTMLExporter
 
 from kvtop_lib import paths, runner
-from kvtop_lib.figures.static import VL_VERSION
+from kvtop_lib.figures.static import VL_VERSION, printable
+from kvtop_lib.note.article import Article
+from kvtop_lib.note.compared import ComparedArticle
+from kvtop_lib.note.quoted import PREFIX, QuotedArticle, is_published
 from kvtop_lib.terms import KvtopError
 
 TEMPLATES = Path(__file__).parent / "template"
@@ -71,31 +76,63 @@ def check(html: str) -> None:
         raise KvtopError(f"the note would load something from outside: {found.group(0).strip()}")
 
 
-def execute(run: Path) -> nbformat.NotebookNode:
-    """Execute `90_note.ipynb` on a run folder; errors as in `kvtop_lib.runner.run`."""
-    source = paths.notebooks_dir() / "90_note.ipynb"
+def execute(name: str, given: dict[str, str]) -> nbformat.NotebookNode:
+    """Execute a notebook of the note; errors as in `kvtop_lib.runner.run`."""
+    source = paths.notebooks_dir() / f"{name}.ipynb"
     with tempfile.TemporaryDirectory() as scratch:
-        out = runner.run(source, Path(scratch) / source.name, {"run": str(run.resolve())})
+        out = runner.run(source, Path(scratch) / source.name, given)
         return nbformat.read(out, as_version=4)
 
 
-def render_note(run: Path | str, out: Path | str) -> Path:
-    """Render the note of a run to ``out`` (written whole or not at all).
+def render_note(target: Path | str, out: Path | str) -> Path:
+    """Render the note of a run or of published evidence to ``out``, whole or not at all.
+
+    Parameters
+    ----------
+    target : Path or str
+        A run folder, ``published:NAME``, or the YAML file of a published source.
+    out : Path or str
+        The page.
 
     Raises
     ------
     KvtopError
-        When the run cannot be read, a cell fails, or the page breaks a limit.
+        When the target cannot be read, a cell fails, the page breaks a limit or cannot be written.
     """
-    run, out = Path(run), Path(out)
+    if is_published(target):
+        source = QuotedArticle(target).ev.source
+        named = str(target) if str(target).startswith(PREFIX) else str(Path(target).resolve())
+        return _render("91_published", {"source": named}, f"KVTop · {source.title}", out)
+    run = Path(target)
     if not (run / "results.jsonl").is_file():
         raise KvtopError(
             f"{run} holds no results.jsonl, name a run folder such as outputs/runs/reproduce"
         )
-    html = export(execute(run), title=f"KVTop · {run.name}")
+    Article(run)  # what cannot be read is said before a kernel starts
+    return _render("90_note", {"run": str(run.resolve())}, f"KVTop · {run.resolve().name}", out)
+
+
+def render_comparison(
+    first: Path | str, second: Path | str, out: Path | str, declared: Sequence[str] = ()
+) -> Path:
+    """Render two runs side by side; errors as in `render_note` and `ComparedArticle`."""
+    runs = [Path(folder).resolve() for folder in (first, second)]
+    ComparedArticle(*runs, declared)
+    given = {"first": str(runs[0]), "second": str(runs[1]), "declared": ",".join(declared)}
+    return _render("92_compare", given, f"KVTop · {runs[0].name} and {runs[1].name}", out)
+
+
+def _render(notebook: str, given: dict[str, str], title: str, out: Path | str) -> Path:
+    html = export(execute(notebook, given), printable(title))
     check(html)
-    out.parent.mkdir(parents=True, exist_ok=True)
+    out = Path(out)
     part = out.with_name(out.name + ".partial")
-    part.write_text(html, encoding="utf-8")
-    part.replace(out)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        part.write_text(html, encoding="utf-8")
+        part.replace(out)
+    except OSError as e:
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
+        raise KvtopError(f"{out} cannot be written: {e.strerror or e}") from e
     return out

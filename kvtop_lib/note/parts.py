@@ -74,13 +74,13 @@ def figure(plate: Plate, number: Value | None, beside: Markup) -> Html:
     )
     return Html(
         Markup(
-            '<figure id="fig-{name}" class="fig"><div class="kicker">{label} · measured</div>'
+            '<figure id="fig-{name}" class="fig"><div class="kicker">{label} · {kind}</div>'
             '<div class="charts n{n}">{charts}</div>'
             "<figcaption><strong>{claim}</strong> {body}</figcaption>"
             '<div class="margin">{beside}</div>{data}</figure>'
         ).format(
-            name=plate.name, label=label, n=len(plate.charts), charts=charts, claim=claim,
-            body=body, beside=beside, data=data_block(plate.name, plate.table),
+            name=plate.name, label=label, kind=plate.kind, n=len(plate.charts), charts=charts,
+            claim=claim, body=body, beside=beside, data=data_block(plate.name, plate.table),
         )
     )  # fmt: skip
 
@@ -89,7 +89,7 @@ def _chart(chart: alt.TopLevelMixin, label: str, width: int, head: str) -> Marku
     spec = to_spec(chart)
     return Markup(
         '<div class="chart">{head}<div class="static">{svg}</div>'
-        '<div class="live" role="img" aria-label="{label}" hidden></div>'
+        '<div class="live" role="group" aria-label="{label}" hidden></div>'
         '<script type="application/json" class="spec">{spec}</script></div>'
     ).format(
         head=Markup('<div class="chart-head">{}</div>').format(head) if head else "",
@@ -103,9 +103,10 @@ def data_block(name: str, frame: pd.DataFrame) -> Markup:
     """The table behind a figure, folded away, with a CSV to download."""
     csv = base64.b64encode(frame.to_csv(index=False).encode()).decode()
     return Markup(
-        '<details class="data"><summary>Data</summary>{table}<p><a download="{name}.csv" '
-        'href="data:text/csv;charset=utf-8;base64,{csv}">Download as CSV</a></p></details>'
-    ).format(table=table(frame), name=name, csv=csv)
+        '<details class="data"><summary>Data of this figure</summary>{table}<p>'
+        '<a download="{name}.csv" href="data:text/csv;charset=utf-8;base64,{csv}">Download as CSV'
+        "</a></p></details>"
+    ).format(table=table(frame, f"data of figure {name}"), name=name, csv=csv)
 
 
 def _cell(value: Any) -> Markup:
@@ -117,7 +118,7 @@ def _cell(value: Any) -> Markup:
     return Markup("<td>{}</td>").format("–" if value is None else value)
 
 
-def table(frame: pd.DataFrame) -> Markup:
+def table(frame: pd.DataFrame, name: str = "data table") -> Markup:
     """A plain table; numbers to the right, every text escaped."""
     head = Markup("").join(Markup('<th scope="col">{}</th>').format(c) for c in frame.columns)
     body = Markup("").join(
@@ -125,9 +126,9 @@ def table(frame: pd.DataFrame) -> Markup:
         for row in frame.astype(object).itertuples(index=False, name=None)
     )
     return Markup(
-        '<div class="scroll" tabindex="0" role="region" aria-label="data table"><table>'
+        '<div class="scroll" tabindex="0" role="region" aria-label="{}"><table>'
         "<thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>"
-    ).format(head, body)
+    ).format(name, head, body)
 
 
 def definition(rows: Sequence[tuple[str, Any]], kind: str) -> Markup:
@@ -143,6 +144,11 @@ def definition(rows: Sequence[tuple[str, Any]], kind: str) -> Markup:
 def paragraphs(*texts: Markup) -> Html:
     """Paragraphs of prose; empty ones are left out."""
     return Html(Markup("").join(Markup("<p>{}</p>").format(t) for t in texts if t))
+
+
+def heading(text: str) -> Markup:
+    """A heading of a part that only some pages have."""
+    return Markup("<h2>{}</h2>").format(text)
 
 
 def section(html: Any, cls: str) -> Html:

@@ -10,6 +10,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from kvtop_lib import figures, tables
+from kvtop_lib.figures.static import printable
 from kvtop_lib.note import captions
 from kvtop_lib.note.captions import Caption
 from kvtop_lib.note.claims import primary_changes
@@ -21,7 +22,7 @@ from kvtop_lib.note.prose import say
 class Plate:
     """One figure before it is set into a page.
 
-    ``data`` is the table behind it; its column ``lines`` holds lines of results.jsonl.
+    ``data`` is the table behind it; its column ``lines`` holds lines of ``origin``.
     """
 
     name: str
@@ -31,19 +32,24 @@ class Plate:
     metric: Markup
     numbered: bool = True
     labels: tuple[str, ...] = ()
+    rests_on: Evidence | None = None  # None: the evidence of the page
+    kind: str = "measured"
+    origin: str = "results.jsonl"
 
     @property
     def lines(self) -> list[int]:
-        """Lines of results.jsonl that the figure rests on."""
-        items = [item for entry in self.data["lines"] for item in entry]
+        """Lines of the records that the figure rests on."""
+        items = [item for entry in self.data.get("lines", []) for item in entry]
         return [n for item in items for n in (item if isinstance(item, tuple) else (item,))]
 
     @property
     def table(self) -> pd.DataFrame:
         """Data with lines as text and no nested values, for a table or a CSV."""
-        lines = [", ".join(_pair(x) for x in entry) for entry in self.data["lines"]]
         frame = self.data.drop(columns=["values", "lines"], errors="ignore")
-        return frame.assign(**{"results.jsonl": lines})
+        if "lines" not in self.data:
+            return frame.map(printable)
+        lines = [", ".join(_pair(x) for x in entry) for entry in self.data["lines"]]
+        return frame.assign(**{self.origin: lines}).map(printable)
 
 
 def _pair(item: int | tuple[int, int]) -> str:
@@ -55,7 +61,12 @@ _TOK_S = say("output tokens per second seen by the client over the window")
 
 
 def core(ev: Evidence) -> Plate | None:
-    """The core result: drafting off and on at the lowest and the highest load."""
+    """The core result: drafting off and on at the lowest and the highest load.
+
+    Of the isolation pair, where it was measured: one deployment, another draft width.
+    """
+    isolated = ev.isolation is not None
+    ev = ev.isolation or ev
     changes = primary_changes(ev)
     if not changes:
         return None
@@ -64,11 +75,12 @@ def core(ev: Evidence) -> Plate | None:
         {"c": c, "drafting": state, "tok_s": tok_s.loc[(arm, c), "mean"],
          "lines": tok_s.loc[(arm, c), "lines"]}
         for c in dict.fromkeys((changes[0].c, changes[-1].c))
-        for arm, state in ((tables.BASELINE, "off"), (ev.primary, "on"))
+        for arm, state in ((ev.reference, "off"), (ev.primary, "on"))
     ]  # fmt: skip
     data = pd.DataFrame(rows)
     chart = figures.pair(data.drop(columns="lines"))
-    return Plate("core", (chart,), data, captions.core(ev), _TOK_S, numbered=False)
+    caption = captions.core(ev, isolated)
+    return Plate("core", (chart,), data, caption, _TOK_S, numbered=False, rests_on=ev)
 
 
 def throughput(ev: Evidence) -> Plate:
@@ -77,9 +89,11 @@ def throughput(ev: Evidence) -> Plate:
     return Plate("throughput", (figures.throughput(data),), data, captions.throughput(ev), _TOK_S)
 
 
-def ttft(ev: Evidence) -> Plate:
+def ttft(ev: Evidence) -> Plate | None:
     """Median time to first token over load."""
     data = ev.by_load("ttft_s_p50")
+    if not data["n"].any():
+        return None
     metric = say("time to first token, median over requests sent in the window")
     return Plate("ttft", (figures.ttft(data),), data, captions.ttft(ev), metric)
 
@@ -89,7 +103,8 @@ def ratio(ev: Evidence) -> Plate | None:
     if ev.ratios.empty:
         return None
     metric = say("output throughput over the baseline's in the same block, log axis")
-    chart = figures.ratio_to_baseline(ev.ratios, ev.titles)
+    band = ev.noise.ratio if ev.noise.loads else None
+    chart = figures.ratio_to_baseline(ev.ratios, ev.titles, band=band)
     return Plate("ratio", (chart,), ev.ratios, captions.ratio(ev), metric)
 
 

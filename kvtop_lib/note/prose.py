@@ -10,6 +10,8 @@ Sources are written so that a reader (and a test) can recompute them::
     results.jsonl#L9/L3,L33/L27:ratio(...)     geometric mean of line over line
     results.jsonl:count(status=ok)             lines that count (last attempts) with a status
     manifest.json#profile.window_s             a field of another file of the run
+
+Those of published tables are listed in `kvtop_lib.tables.quoted`.
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from markupsafe import Markup, escape
+
+from kvtop_lib.figures.static import printable
 
 NBSP = "\u00a0"  # a number and its unit stay on one line
 _DIGIT = re.compile(r"\d")
@@ -37,7 +41,7 @@ class Value:
     def __html__(self) -> Markup:
         number = "" if self.value is None else Markup(' data-value="{}"').format(float(self.value))
         return Markup('<span class="{}" data-source="{}"{}>{}</span>').format(
-            self.cls, self.source, number, self.text
+            self.cls, printable(self.source), number, printable(self.text)
         )
 
     def __str__(self) -> str:
@@ -85,10 +89,14 @@ def minus(text: str) -> str:
     return text.replace("-", "−")
 
 
-def percent(ratio: float) -> str:
-    """Change that a ratio is, ``+12 %``; one decimal below ten percent (round half to even)."""
+def percent(ratio: float, digits: int | None = None) -> str:
+    """Change that a ratio is, ``+12 %``, rounded half to even.
+
+    Without ``digits`` one decimal below ten percent and none from there on.
+    """
     change = (ratio - 1) * 100
-    digits = 0 if abs(change) >= 9.95 else 1
+    if digits is None:
+        digits = 0 if abs(change) >= 9.95 else 1
     text = f"{change:+.{digits}f}"
     return ("0" if float(text) == 0 else minus(text)) + f"{NBSP}%"
 

@@ -1,7 +1,8 @@
 """A small copy of a run that can be committed: ``python -m kvtop_lib.note.publish RUN FOLDER``.
 
 It holds what a reader cites: the note, results.jsonl, manifest and deployments, the table behind
-every figure as CSV, and the figures as SVG and PNG. Raw per-request records stay with the run.
+every figure as CSV, and the figures as SVG and PNG. Raw per-request records stay with the run. Of
+published evidence (``published:NAME``) it holds the note, tables and figures.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from pathlib import Path
 
 from kvtop_lib import paths
 from kvtop_lib.figures import to_png, to_svg
-from kvtop_lib.note.evidence import Evidence
+from kvtop_lib.note.article import Article
 from kvtop_lib.note.page import render_note
-from kvtop_lib.note.plates import ALL
+from kvtop_lib.note.plates import Plate
+from kvtop_lib.note.quoted import QuotedArticle, is_published
 from kvtop_lib.store import Run
 from kvtop_lib.tables import readme_table
 from kvtop_lib.terms import KvtopError
@@ -28,9 +30,20 @@ def publish(run: Path | str, folder: Path | str) -> list[Path]:
     KvtopError
         When the run cannot be read or its note cannot be rendered.
     """
-    run, folder = Path(run), Path(folder)
-    ev = Evidence.load(run)
+    folder = Path(folder)
+    article = QuotedArticle(run) if is_published(run) else Article(run)
     render_note(run, folder / "note.html")
+    try:
+        if not is_published(run):
+            _records(Path(run), folder)
+        for name, plate in article.plates().items():
+            _figure(folder / "figures", name, plate)
+    except OSError as e:
+        raise KvtopError(f"{e.filename or folder} cannot be copied: {e.strerror or e}") from e
+    return sorted(f for f in folder.rglob("*") if f.is_file())
+
+
+def _records(run: Path, folder: Path) -> None:
     records = [
         run / "results.jsonl",
         run / "manifest.json",
@@ -42,13 +55,9 @@ def publish(run: Path | str, folder: Path | str) -> list[Path]:
         text = file.read_text(encoding="utf-8")  # a published record names no folder of a machine
         target.write_text(text.replace(str(paths.repo_root()), "."), encoding="utf-8")
     (folder / "measured.md").write_text(readme_table(Run(run)) + "\n", encoding="utf-8")
-    for name, make in ALL.items():
-        if (plate := make(ev)) is not None:
-            _figure(folder / "figures", name, plate)
-    return sorted(f for f in folder.rglob("*") if f.is_file())
 
 
-def _figure(folder: Path, name: str, plate) -> None:
+def _figure(folder: Path, name: str, plate: Plate) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     plate.table.to_csv(folder / f"{name}.csv", index=False)
     for i, chart in enumerate(plate.charts, 1):
@@ -61,7 +70,7 @@ def _figure(folder: Path, name: str, plate) -> None:
 def main(argv: list[str] | None = None) -> int:
     """Command line; exit code 1 with one sentence on failure."""
     parser = argparse.ArgumentParser(prog="python -m kvtop_lib.note.publish", description=__doc__)
-    parser.add_argument("run", type=Path)
+    parser.add_argument("run", help="a run folder, or published:NAME")
     parser.add_argument("folder", type=Path, help="such as outputs/published/NAME")
     args = parser.parse_args(argv)
     try:

@@ -9,11 +9,14 @@ from kvtop_lib.params.load import (
     load_arm,
     load_model,
     load_profile,
+    load_published,
     load_workload,
     params_path,
+    read_published,
 )
 from kvtop_lib.params.model import Model, Mtp
 from kvtop_lib.params.profile import Profile
+from kvtop_lib.params.published import Published
 from kvtop_lib.params.shape import Load, OpenLoad, load_name, parse_load
 from kvtop_lib.params.workload import FixedShape, Workload
 
@@ -26,13 +29,16 @@ __all__ = [
     "Mtp",
     "OpenLoad",
     "Profile",
+    "Published",
     "Workload",
     "list_names",
     "load_arm",
     "load_model",
     "load_name",
     "load_profile",
+    "load_published",
     "load_workload",
     "params_path",
     "parse_load",
+    "read_published",
 ]

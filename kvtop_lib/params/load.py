@@ -14,6 +14,7 @@ from kvtop_lib.params.arm import Arm
 from kvtop_lib.params.base import ParamsFile
 from kvtop_lib.params.model import Model
 from kvtop_lib.params.profile import Profile
+from kvtop_lib.params.published import Published
 from kvtop_lib.params.workload import Workload
 from kvtop_lib.terms import KvtopError
 
@@ -22,6 +23,7 @@ _FOLDER: dict[type[ParamsFile], str] = {
     Model: "models",
     Workload: "workloads",
     Profile: "profiles",
+    Published: "published",
 }
 P = TypeVar("P", bound=ParamsFile)
 
@@ -58,8 +60,15 @@ def _load(kind: type[P], name: str) -> P:
         hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known) or 'none'}"
         where = f"{file.name} is not in params/{_FOLDER[kind]}"
         raise KvtopError(f"no {noun} {name!r} ({where}), {hint}")
+    return _parse(kind, file)
+
+
+def _parse(kind: type[P], file: Path) -> P:
+    name = file.stem
     try:
         data = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except OSError as e:
+        raise KvtopError(f"{file} cannot be read: {e.strerror}") from e
     except (yaml.YAMLError, UnicodeDecodeError) as e:
         raise KvtopError(f"{file} is not valid YAML: {' '.join(str(e).split())}") from e
     if not isinstance(data, dict):
@@ -93,6 +102,16 @@ def load_model(name: str) -> Model:
 def load_workload(name: str) -> Workload:
     """Read ``params/workloads/<name>.yaml``; errors as in `load_arm`."""
     return _load(Workload, name)
+
+
+def load_published(name: str) -> Published:
+    """Read ``params/published/<name>.yaml``; errors as in `load_arm`."""
+    return _load(Published, name)
+
+
+def read_published(file: Path) -> Published:
+    """Read a published source's YAML file that lies anywhere; errors as in `load_arm`."""
+    return _parse(Published, file)
 
 
 def load_profile(name: str) -> Profile:

@@ -11,12 +11,16 @@ from kvtop_lib.tables.frames import (
     titled,
     titles,
 )
+from kvtop_lib.tables.quoted import MEASURES, Cell, QuotedRun
 from kvtop_lib.tables.readme import readme_table, write_readme
 from kvtop_lib.tables.relative import decomposition, yield_and_cost
 
 __all__ = [
     "BASELINE",
     "FIELDS",
+    "MEASURES",
+    "Cell",
+    "QuotedRun",
     "arms",
     "by_load",
     "decomposition",

@@ -122,7 +122,9 @@ def _trouble(part: pd.DataFrame) -> dict[str, str]:
     }
 
 
-def ratios(frame: pd.DataFrame, column: str = "output_tok_s") -> pd.DataFrame:
+def ratios(
+    frame: pd.DataFrame, column: str = "output_tok_s", baseline: str = BASELINE
+) -> pd.DataFrame:
     """Ratio of every other arm to the baseline, formed within block pairs (`kvtop_lib.stats`).
 
     Returns
@@ -134,13 +136,13 @@ def ratios(frame: pd.DataFrame, column: str = "output_tok_s") -> pd.DataFrame:
     """
     finite = frame.assign(**{column: frame[column].replace([np.inf], np.nan)})
     try:
-        pairs = stats.block_ratios(finite, column, BASELINE)
+        pairs = stats.block_ratios(finite, column, baseline)
     except KvtopError:  # the baseline has no point to compare with
         pairs = pd.DataFrame(columns=["arm", "workload", "c", "block", "ratio"])
     means = {(r.arm, r.c): r for r in stats.summarise(pairs).itertuples()} if len(pairs) else {}
-    base = frame[frame["arm"] == BASELINE]
+    base = frame[frame["arm"] == baseline]
     rows = []
-    for (arm, title, c), part in frame[frame["arm"] != BASELINE].groupby(
+    for (arm, title, c), part in frame[frame["arm"] != baseline].groupby(
         ["arm", "title", "c"], sort=False
     ):
         own, found = pairs[(pairs["arm"] == arm) & (pairs["c"] == c)], means.get((arm, c))

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 import re
@@ -13,6 +14,8 @@ from dataclasses import dataclass
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 HIDDEN = {"script", "style", "svg", "details", "head", "noscript", "code", "pre"}
 VOID = {"br", "hr", "img", "meta", "link", "input", "wbr"}
@@ -81,12 +84,17 @@ def field(record: Any, path: str) -> Any:
 
 def recompute(run: Path, source: str) -> float | str | None:
     """The value of a source; None for what is no number or text of a record."""
+    if quotient := re.fullmatch(r"geomean\((.+)\)/geomean\((.+)\)", source):
+        return _geomean(run, quotient[1]) / _geomean(run, quotient[2])
     file, _, rest = source.partition("#")
     if file.endswith((".json",)):
         return field(json.loads((run / file).read_text()), rest)
-    if not source.startswith("results.jsonl"):
+    if file.endswith((".yaml", ".csv")) and rest:
+        return _printed(run / file, rest)
+    name = source.partition(":")[0].partition("#")[0]
+    if not name.endswith("results.jsonl"):
         return None
-    lines = [json.loads(x) for x in (run / "results.jsonl").read_text().splitlines()]
+    lines = [json.loads(x) for x in (run / name).read_text().splitlines()]
     if not rest:
         return _whole(lines, source.partition(":")[2])
     where, _, what = rest.partition(":")
@@ -103,6 +111,39 @@ def recompute(run: Path, source: str) -> float | str | None:
         return math.fsum(at(p) for p in parts) / len(parts)
     logs = [math.log(at(a) / at(b)) for a, b in (p.split("/") for p in parts)]
     return math.exp(math.fsum(logs) / len(logs))
+
+
+def _geomean(run: Path, source: str) -> float:
+    """Geometric mean of one field over lines."""
+    name, _, rest = source.partition("#")
+    where, _, what = rest.partition(":")
+    lines = [json.loads(x) for x in (run / name).read_text().splitlines()]
+    values = [float(field(lines[int(n[1:]) - 1], what)) for n in where.split(",")]
+    return math.exp(math.fsum(map(math.log, values)) / len(values))
+
+
+def _printed(file: Path, where: str) -> float | str:
+    """A value of a published source: a field of its YAML, or what cells of its CSV make."""
+    if file.suffix == ".yaml":
+        inner = re.fullmatch(r"change\((.+)\)", where)
+        record: Any = yaml.safe_load(file.read_text())
+        for key in (inner[1] if inner else where).split("."):
+            record = record[int(key)] if isinstance(record, list) else record[key]
+        return 1 + record / 100 if inner else record
+    line, _, what = where.partition(":")
+    with file.open(newline="") as f:
+        rows = list(csv.reader(f))
+    cells = dict(zip(rows[0], rows[int(line[1:]) - 1], strict=True))
+
+    def at(term: str) -> float:
+        inner = re.fullmatch(r"change\((.+)\)", term)
+        if inner:
+            return 1 + float(cells[inner[1]]) / 100
+        return 1.0 if term == "1" else float(cells[term])
+
+    over, slash, under = what.partition("/")
+    value = math.prod(at(term) for term in over.split("*"))
+    return value / at(under) if slash else value
 
 
 def _whole(lines: list[dict], what: str) -> float | None:

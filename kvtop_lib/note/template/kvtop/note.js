@@ -4,7 +4,6 @@
   const options = {
     renderer: "svg",
     actions: { export: true, source: false, compiled: false, editor: false },
-    downloadFileName: "kvtop",
   };
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
 
@@ -15,7 +14,12 @@
     live.hidden = false;
     still.classList.add("replaced");
     try {
-      await window.vegaEmbed(live, spec, { ...options, tooltip: { theme: dark.matches ? "dark" : "light" } });
+      await window.vegaEmbed(live, spec, {
+        ...options,
+        downloadFileName: "kvtop-" + (chart.closest("figure")?.id || "chart"),
+        tooltip: { theme: dark.matches ? "dark" : "light" },
+      });
+      live.querySelector("summary")?.setAttribute("aria-label", "Save this chart");
       chart.classList.add("ready");
     } catch (error) {
       live.hidden = true;
