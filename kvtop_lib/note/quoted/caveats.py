@@ -106,8 +106,8 @@ def _missing(ev: QuotedEvidence) -> Markup | None:
     ]  # fmt: skip
     whole = [_WANTED[k] for k in absent if k not in {f.metric for f in ev.source.facts}]
     return say(
-        "<b>What was not published.</b> Missing are {what}. Without them the sweep says how much work came "
-        "out, not what a user waited for or where the time went.",
+        "<b>What was not published.</b> Missing are {what}. Without them the sweep says how much "
+        "work came out, not what a user waited for or where the time went.",
         what=listing([*single, *whole]),
     )
 
