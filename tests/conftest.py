@@ -2,9 +2,10 @@
 
 import signal
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("kvtop", deadline=None)  # no test fails because a machine is busy
+# no test fails because a machine is busy
+settings.register_profile("kvtop", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("kvtop")
 
 # A runner started in the background may ignore Ctrl-C, and its children would inherit that.

@@ -1,7 +1,7 @@
 """A server in place of SGLang: it answers what `Server` asks, and it has unruly offspring.
 
-``fake_server.py PORT PIDFILE [--die] [--busy N] [--sentence TEXT]``: a child that ignores SIGTERM
-in a session of its own, and a grandchild whose parent has gone; all write their pids to PIDFILE.
+``fake_server.py PORT PIDFILE [--die] [--busy N] [--cold N]``: a child that ignores SIGTERM in a
+session of its own, and a grandchild whose parent has gone; all write their pids to PIDFILE.
 """
 
 import argparse

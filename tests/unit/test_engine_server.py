@@ -57,7 +57,7 @@ def living(numbers: list[int]) -> list[int]:
     return alive
 
 
-def assert_all_end(numbers: list[int], within_s: float = 15) -> None:
+def assert_all_end(numbers: list[int], within_s: float = 60) -> None:
     deadline = time.monotonic() + within_s
     while living(numbers) and time.monotonic() < deadline:
         time.sleep(0.1)

@@ -94,7 +94,7 @@ def make(root: Path, *goals: str, ok: bool = True) -> tuple[list[str], str]:
     python = f"{sys.executable} {Path(__file__).with_name('step_without_kernel.py')}"
     command = ["make", *(goals or ["reproduce"]), "PROFILE=p", f"PY={python}", "READY=Makefile"]
     done = subprocess.run(
-        command, cwd=root, env=env | {"KVTOP_ROOT": str(root)}, text=True, timeout=180,
+        command, cwd=root, env=env | {"KVTOP_ROOT": str(root)}, text=True, timeout=900,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
     assert (done.returncode == 0) == ok, done.stdout
