@@ -42,8 +42,8 @@ AUDITS: tuple[tuple[str, str], ...] = (
     (
         "prefix_hits",
         "at turns after the first, cached tokens lie between the prior prompt and the prior prompt "
-        "plus output, within a page and a token, or from the leading blocks that both prompts have "
-        "on where a trace tells token blocks; at most "
+        "plus output, within a page and a token; where a trace tells token blocks, between the "
+        "leading blocks of both prompts and those of anything sent before in the point; at most "
         f"{PREFIX_MISSES:.0%} of the turns may miss",
     ),
     (
@@ -130,29 +130,31 @@ def prefix_hits(requests: pd.DataFrame, page_tokens: int = PAGE_TOKENS) -> dict:
     """Cached tokens of turn k > 0 lie between the prior prompt and prior prompt plus output.
 
     Within a page and a token, for turns whose prior turn ended ok; a lane's first request is
-    cold at whatever turn it starts and has no prior one. A prompt made of token blocks shares
-    only the leading blocks with the prior one (``shared_tokens``): that many are cached at least,
-    and more where other sessions have the same blocks. ``value`` is the share outside, at most 1 %
-    of the turns may be.
+    cold at whatever turn it starts and has no prior one. A prompt that does not hold all of the
+    prior one tells what it does (``shared_tokens``): that many are cached at least. Of a prompt of
+    token blocks, at any turn, no token is cached that nothing sent before in the point had
+    (``unshared_tokens``). ``value`` is the share outside, at most 1 % of the turns may be.
     """
     r = requests[requests["status"] == "ok"]
+    r = r.reindex(columns=[*dict.fromkeys([*r.columns, "shared_tokens", "unshared_tokens"])])
     prior = r[["session", "lane", "turn", "prompt_tokens", "output_tokens"]].assign(
         turn=lambda d: d["turn"] + 1
     )
-    pairs = r.merge(prior, on=["session", "lane", "turn"], suffixes=("", "_prior"))
-    pairs = pairs.dropna(subset=["cached_tokens", "prompt_tokens_prior"])
-    if pairs.empty:
+    turns = r.merge(prior, how="left", on=["session", "lane", "turn"], suffixes=("", "_prior"))
+    follows, own = turns["prompt_tokens_prior"].notna(), turns["unshared_tokens"]
+    checked = turns["cached_tokens"].notna() & (follows | own.notna())
+    if not checked.any():
         text = "no turn with cached tokens to check (--enable-cache-report)"
         return _audit(None, None, None, text)
+    part = turns["shared_tokens"].notna()
+    low = turns["prompt_tokens_prior"].mask(part, turns["shared_tokens"]).where(follows, 0)
+    high = (turns["prompt_tokens_prior"] + turns["output_tokens_prior"]).mask(
+        part | own.notna(), turns["prompt_tokens"] - own.astype(float).fillna(0)
+    )
     slack = page_tokens + 1
-    low = pairs["prompt_tokens_prior"] - slack
-    high = pairs["prompt_tokens_prior"] + pairs["output_tokens_prior"] + slack
-    if "shared_tokens" in pairs and pairs["shared_tokens"].notna().any():
-        blocks = pairs["shared_tokens"].notna()
-        low = low.mask(blocks, pairs["shared_tokens"] - slack)
-        high = high.mask(blocks, pairs["prompt_tokens"])
-    out = ~pairs["cached_tokens"].between(low, high)
-    reason = f"{out.sum()} of {len(pairs)} turns hit less or more of the prefix cache than expected"
+    low, high = (bound[checked].astype(float) for bound in (low - slack, high + slack))
+    out = ~turns["cached_tokens"][checked].between(low, high)
+    reason = f"{out.sum()} of {len(out)} turns hit less or more of the prefix cache than expected"
     return _audit(bool(out.mean() <= PREFIX_MISSES), float(out.mean()), [0, PREFIX_MISSES], reason)
 
 

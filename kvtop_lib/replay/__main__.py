@@ -33,7 +33,10 @@ def main(argv: list[str] | None = None) -> int:
         }  # fmt: skip
         code = 0
         try:
-            run_point(a.url, a.model, pool.slice(load), load, plan, a.seed, a.out, labels=labels)
+            run_point(
+                a.url, a.model, pool.slice(load), load, plan, a.seed, a.out, labels=labels,
+                api=a.api,
+            )  # fmt: skip
         except KeyboardInterrupt:
             code = 130
             if not (a.out / "recording.json").is_file():

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kvtop_lib.params.shape import Load, OpenLoad
 from kvtop_lib.replay import record, scrape
-from kvtop_lib.replay.dialect import learn
+from kvtop_lib.replay.dialect import Api, learn
 from kvtop_lib.replay.health import LoopLag
 from kvtop_lib.replay.lanes import Traffic, lane_starts, play
 from kvtop_lib.replay.openloop import arrive
@@ -43,6 +43,7 @@ class Job:
     labels: dict
     scrape_s: float
     progress: Progress
+    api: Api = "chat"
     interrupted: bool = field(default=False, init=False)
     _traffic: Traffic | None = field(default=None, init=False)
     _loop: asyncio.AbstractEventLoop | None = field(default=None, init=False)
@@ -64,7 +65,7 @@ class Job:
         """Replay and write; returns when all files of the point are there."""
         self._loop = asyncio.get_running_loop()
         async with session(self.plan.timeout_s, self._connections) as client:
-            dialect = await learn(client, self.url, self.model)
+            dialect = await learn(client, self.url, self.model, self.api)
             before = await scrape.counters(client, self.url)
             t = self._traffic = Traffic(
                 client, f"{self.url}{dialect.path}", self.model, self.plan, clock(),

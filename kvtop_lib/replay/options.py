@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from kvtop_lib.params.shape import Load, OpenLoad, parse_load
 from kvtop_lib.params.workload import Workload
+from kvtop_lib.replay.dialect import PATHS
 from kvtop_lib.replay.plan import Plan
 from kvtop_lib.terms import KvtopError
 
@@ -33,7 +34,14 @@ def _lanes(text: str) -> int:
     return int(text)
 
 
-def _url(text: str) -> str:
+def server_url(text: str) -> str:
+    """``http://host:port`` as a user typed it, without a slash at its end.
+
+    Raises
+    ------
+    argparse.ArgumentTypeError
+        When it is no such address; the text says so in one sentence.
+    """
     try:
         parts = urlsplit(text)
         good = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
@@ -57,7 +65,7 @@ def _steps(text: str) -> tuple[tuple[float, float], ...]:
 def parser() -> argparse.ArgumentParser:
     """All options; those of one load or workload have None where they were not given."""
     p = Parser(prog="kvtop replay", description="Replay one point against a running server.")
-    p.add_argument("--url", type=_url, required=True, help="server, http://host:port")
+    p.add_argument("--url", type=server_url, required=True, help="server, http://host:port")
     p.add_argument("--model", required=True, help="model name in the requests")
     p.add_argument("--out", type=Path, required=True, help="folder of the records")
     p.add_argument("--seed", type=int, default=1, help="decides order, times and aborts")
@@ -83,6 +91,7 @@ def parser() -> argparse.ArgumentParser:
     g.add_argument("--time-scale", type=float, help="trace: recorded intervals times this (1)")
     g.add_argument("--jitter", type=float, help="trace: seconds over which equal stamps spread")
     g = p.add_argument_group("requests")
+    g.add_argument("--api", choices=tuple(PATHS), default="chat", help="route (chat)")
     g.add_argument("--output", choices=("natural", "recorded"), help="length (natural)")
     g.add_argument("--max-output-tokens", type=int, default=128)
     g.add_argument("--think-factor", type=float, help="recorded think time times this (closed: 0, "
@@ -131,6 +140,8 @@ def _workload(a: argparse.Namespace, is_open: bool) -> Workload:
         raise ValueError("--trace and --fixed-input are two workloads; give one of them")
     if fixed and (a.max_context or a.scale_tokens or a.skip_bad):
         raise ValueError("--max-context, --scale-tokens and --skip-bad are for a --trace")
+    if fixed and a.api != "chat":
+        raise ValueError("--fixed-input counts the chat template; leave --api completions out")
     if fixed and a.output == "natural":
         raise ValueError("--fixed-output sizes the answers; leave --output natural out")
     if a.cancel_within is not None and not a.cancel_share:

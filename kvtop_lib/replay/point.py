@@ -10,6 +10,7 @@ from pathlib import Path
 
 from kvtop_lib.params.shape import Load, OpenLoad, load_name
 from kvtop_lib.replay import loop
+from kvtop_lib.replay.dialect import Api
 from kvtop_lib.replay.health import no_collection
 from kvtop_lib.replay.job import Job
 from kvtop_lib.replay.plan import Plan
@@ -30,6 +31,7 @@ def run_point(
     labels: dict | None = None,
     scrape_s: float = 1.0,
     progress: str = "auto",
+    api: Api = "chat",
 ) -> Path:
     """Replay one point and write its raw records.
 
@@ -54,6 +56,8 @@ def run_point(
         Period of reading ``/metrics``, in seconds.
     progress
         ``auto``, ``live``, ``plain`` or ``off``.
+    api
+        Route: ``chat``, or ``completions`` for a server without chat.
 
     Returns
     -------
@@ -83,9 +87,8 @@ def run_point(
     lanes, rate = (None, load.rate) if is_open else (load, None)
     labels = {**(labels or {}), "load": name, "c": lanes, "rate": rate, "seed": seed}
     shown = Progress(f"{labels.get('arm', model)} {name}", progress)
-    _on_thread(
-        Job(url.rstrip("/"), model, sessions, load, plan, seed, out_dir, labels, scrape_s, shown)
-    )
+    asked = (sessions, load, plan, seed, out_dir, labels, scrape_s, shown, api)
+    _on_thread(Job(url.rstrip("/"), model, *asked))
     return out_dir
 
 

@@ -11,8 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from kvtop_lib.replay.prefixes import unshared_tokens
 from kvtop_lib.replay.reader import NO_COUNT
 from kvtop_lib.replay.reply import Raw, Reply
+from kvtop_lib.trace.blocks import Blocks
 
 _S, _N = pa.float64(), pa.int32()
 REQUESTS = pa.schema(
@@ -45,7 +47,8 @@ REQUESTS = pa.schema(
         ("expected_output_tokens", _N),
         ("matches_recorded", pa.bool_()),
         ("uncounted_chunks", _N),  # events with output but without a token count
-        ("shared_tokens", _N),  # of a prompt of token blocks: in the session's prior prompt too
+        ("shared_tokens", _N),  # where not all of the prior prompt is in this one: what is
+        ("unshared_tokens", _N),  # of a prompt of token blocks: in nothing that was sent before
         ("cancel_after_s", _S),  # drawn to be aborted on purpose then, null for most
         ("reused", pa.bool_()),  # sent on a connection that had served before
         ("resent", _N),  # times that such a connection was found closed before any byte
@@ -76,6 +79,7 @@ class Record:
     expected_output_tokens: int | None
     cancel_after_s: float | None = None
     shared_tokens: int | None = None
+    blocks: tuple[Blocks, int] | None = None  # of the prompt, and its tokens as the trace tells
 
     @property
     def ok(self) -> bool:
@@ -125,7 +129,8 @@ class Record:
 def write(records: Sequence[Record], folder: Path) -> None:
     """Write both tables; requests in order of sending."""
     records = sorted(records, key=lambda r: r.request)
-    rows = [r.row() for r in records]
+    own = unshared_tokens(records)
+    rows = [r.row() | {"unshared_tokens": own.get(r.request)} for r in records]
     pq.write_table(pa.Table.from_pylist(rows, schema=REQUESTS), folder / "requests.parquet")
     pq.write_table(_chunks(records), folder / "chunks.parquet")
 

@@ -120,6 +120,33 @@ def test_prompts_of_token_blocks_hit_from_their_shared_blocks_on(cached, ok):
     assert found["ok"] is False and found["value"] == (0.5 if ok else 1.0)
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "ok"),
+    [
+        ((0, 40), (112, 50), True),  # 64 of the session's own blocks, 110 of another one's
+        ((0, 40), (113, 50), False),  # a token that nothing sent before has
+        ((0, 40), (61, 50), False),
+        ((62, 40), (64, 50), True),  # the first turn too: 60 of its 100 tokens were there before
+        ((63, 40), (64, 50), False),
+    ],
+)
+def test_prompts_of_token_blocks_hit_no_more_than_was_sent_before(first, second, ok):
+    columns = (*TURNS, "shared_tokens", "unshared_tokens")
+    rows = [
+        ("ok", "s", 0, 0, 100, 20, first[0], 0, first[1]),
+        ("ok", "s", 0, 1, 160, 5, second[0], 64, second[1]),
+    ]
+    assert audits.prefix_hits(_requests(*rows, columns=columns))["ok"] is ok
+
+
+def test_a_prompt_that_drops_the_prior_one_need_not_hit_it():
+    columns = (*TURNS, "shared_tokens", "unshared_tokens")
+    rows = [("ok", "s", 0, 0, 100, 20, 0, None, None), ("ok", "s", 0, 1, 90, 5, 0, 0, None)]
+    assert audits.prefix_hits(_requests(*rows, columns=columns))["ok"] is True
+    held = [rows[0], ("ok", "s", 0, 1, 90, 5, 0, None, None)]
+    assert audits.prefix_hits(_requests(*held, columns=columns))["ok"] is False
+
+
 def test_a_wider_page_widens_the_bounds():
     rows = [("ok", "s", 0, 0, 100, 20, 0), ("ok", "s", 0, 1, 160, 5, 64)]
     assert audits.prefix_hits(_requests(*rows, columns=TURNS), page_tokens=64)["ok"] is True

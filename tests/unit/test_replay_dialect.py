@@ -117,3 +117,16 @@ def test_a_transcript_grows_at_its_end_only():
     first = [{"role": "user", "content": "a"}]
     later = [*first, {"role": "assistant", "content": "bc"}, {"role": "tool", "content": None}]
     assert transcript(later).startswith(transcript(first) + "bc")
+
+
+def test_the_command_line_chooses_the_route(tmp_path):
+    from kvtop_lib.replay.__main__ import main
+    from kvtop_lib.store import read_json
+
+    times = "--burn-in 0 --warmup 0 --window 0.5 --drain 2 --concurrency 1".split()
+    for api, field in (("completions", "prompt"), ("chat", "messages")):
+        with ScriptedServer() as server:
+            args = ["--url", server.url, "--model", "m", "--out", str(tmp_path / api)]
+            main([*args, "--api", api, "--trace", "builtin:agent-tiny", *times])
+            assert server.bodies and all(field in b for b in server.bodies)
+        assert read_json(tmp_path / api / "recording.json")["client"]["dialect"]["api"] == api

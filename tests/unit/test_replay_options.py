@@ -94,6 +94,10 @@ def test_options_make_workload_and_plan(tmp_path):
             "leave --output natural out",
         ),
         (
+            "--concurrency 1 --fixed-input 9 --fixed-output 9 --tokenizer x --api completions",
+            "--fixed-input counts the chat template",
+        ),
+        (
             "--concurrency 1 --fixed-input 9 --fixed-output 9 --tokenizer x --max-context 5",
             "are for a --trace",
         ),
