@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import fcntl
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from kvtop_lib.digest import digest, file_digest
 from kvtop_lib.params import Profile
 from kvtop_lib.plan import ANALYSIS_S, DEPLOY_S, lifetimes
+from kvtop_lib.terms import KvtopError
 
 BASELINE = "baseline"
 
@@ -89,6 +93,30 @@ def analyses() -> list[Step]:
 def steps(profile: Profile) -> list[Step]:
     """All steps of a run that execute notebooks, but the note's, in the order of execution."""
     return [*deploys(profile), *blocks(profile), *analyses()]
+
+
+@contextmanager
+def alone(run: Path) -> Iterator[None]:
+    """Hold a run for one step; a holder that is killed lets go.
+
+    A killed make leaves its step running, and two servers at once would disturb each other.
+
+    Raises
+    ------
+    KvtopError
+        When another process holds it.
+    """
+    run.mkdir(parents=True, exist_ok=True)
+    with (run / ".lock").open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            other = f"process {file.read().strip() or 'unknown'} works on run {run.name!r}"
+            raise KvtopError(f"{other}; wait until it ends, or end it") from None
+        file.truncate(0)
+        print(os.getpid(), file=file, flush=True)
+        yield
 
 
 def left_s(profile: Profile, run: Path) -> float:

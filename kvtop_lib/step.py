@@ -159,6 +159,11 @@ def do(profile_name: str, name: str) -> None:
     """Do one step; errors as in the functions above, and for a step that the run does not have."""
     profile = load_profile(profile_name)
     run = paths.runs_dir().resolve() / profile.id
+    with graph.alone(run):
+        _do(profile, run, name)
+
+
+def _do(profile: Profile, run: Path, name: str) -> None:
     known = {step.name: step for step in graph.steps(profile)}
     if name == "keys":
         update_keys(profile, run)
@@ -190,6 +195,9 @@ def main(argv: list[str] | None = None) -> int:
         do(args.profile, args.step)
     except KvtopError as e:
         print(f"kvtop: {e}", file=sys.stderr)
+        return 1
+    except OSError as e:
+        print(f"kvtop: {e.filename or 'a file'}: {e.strerror or e}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print(f"kvtop: {args.step} was interrupted; what was measured is kept", file=sys.stderr)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 import yaml
@@ -100,3 +104,26 @@ def test_failed_points_are_asked_for_by_name_and_only_once(play, capsys):
     assert not (play["run"] / "baseline" / "b1" / "retry").exists()
     step.do("p", "retry")  # nothing has failed any more
     assert one.done(play["run"]) and "measured again" not in capsys.readouterr().out
+
+
+def test_a_run_is_worked_on_by_one_process_at_a_time(play, capsys):
+    holder = "import fcntl, os, sys\nf = open(sys.argv[1], 'w')\nfcntl.flock(f, fcntl.LOCK_EX)\n"
+    holder += "print(os.getpid(), file=f, flush=True)\nprint('held', flush=True)\ninput()"
+    command = [sys.executable, "-c", holder, str(play["run"] / ".lock")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout.readline() == b"held\n"
+        assert step.main(["p", "baseline/b1"]) == 1
+        assert f"kvtop: process {other.pid} works on run 'p'; wait" in capsys.readouterr().err
+        other.kill()
+    assert play["seen"] == []
+    assert step.main(["p", "baseline/b1"]) == 0  # a killed process holds nothing
+    assert play["seen"] == [[]]
+
+
+def test_a_fault_of_the_disk_is_one_sentence(play, monkeypatch, capsys):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "a/file")
+
+    monkeypatch.setattr(step, "update_keys", full)
+    assert step.main(["p", "keys"]) == 1
+    assert capsys.readouterr().err == "kvtop: a/file: No space left on device\n"
