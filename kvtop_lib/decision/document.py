@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -187,8 +187,3 @@ def write_decision(
     found = decide(run, targets)
     write_json(out or run.path / "decision.json", found)
     return found
-
-
-def arms_named(decision: dict[str, Any]) -> Sequence[str]:
-    """Arms that a decision recommends, each once, in order."""
-    return list(dict.fromkeys(d["recommended"]["arm"] for d in decision["decisions"]))

@@ -113,12 +113,3 @@ def simulate(
 ) -> Acceptance:
     """Acceptance of a greedy output: `tokens` (int64) = prompt + output, at `depth` drafts."""
     return count_accepted(draft_chains(model, tokens, depth), tokens, prompt_tokens, beyond)
-
-
-@torch.no_grad()
-def extend_greedily(model: TinyGlm, tokens: Tensor, count: int) -> Tensor:
-    """`tokens` and the `count` tokens that greedy decoding says next."""
-    for _ in range(count):
-        state = model.hidden(tokens[None])[:, -1]
-        tokens = torch.cat([tokens, model.logits(state).argmax(-1)])
-    return tokens

@@ -12,9 +12,6 @@ from scipy import stats
 BASELINE_AA = "baseline_aa"
 """The baseline under another name; whatever differs between the two is noise."""
 
-VERDICTS = ("higher", "lower", "none", "unknown")
-"""``unknown``: one block and no A/A pair, so nothing says what noise is."""
-
 
 @dataclass(frozen=True)
 class Floor:
@@ -69,7 +66,8 @@ def verdicts(summary: pd.DataFrame, floor: Floor | None = None) -> pd.Series:
     """``higher``, ``lower``, ``none`` or ``unknown`` for every row of a summary.
 
     A difference counts when its interval leaves out 1 and it is larger than the A/A pair's
-    largest. With one block there is no interval; it has to be beyond the A/A pair's `Floor.limit`.
+    largest. With one block there is no interval; it has to be beyond the A/A pair's `Floor.limit`;
+    without such a pair nothing says what noise is, and the verdict is ``unknown``.
     """
     size = np.abs(np.log(summary["ratio"].to_numpy(float)))
     beyond, apart = np.ones(len(summary), bool), np.zeros(len(summary), bool)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import http.client
 import json
 import urllib.error
@@ -10,6 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from kvtop_lib.replay import pages
+from kvtop_lib.replay.options import server_url
 from kvtop_lib.terms import KvtopError
 
 DEFAULT_URL = "http://127.0.0.1:30000"
@@ -29,14 +31,10 @@ def address(url: str) -> str:
     KvtopError
         When it is no address.
     """
-    text = url if "://" in url else f"http://{url}"
     try:
-        parts = urlsplit(text)
-        good = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:
-        good = False
-    if not good:
-        raise KvtopError(f"{url!r} is not of the form http://host:port")
+        parts = urlsplit(server_url(url if "://" in url else f"http://{url}"))
+    except argparse.ArgumentTypeError:
+        raise KvtopError(f"{url!r} is not of the form http://host:port") from None
     return f"{parts.scheme}://{parts.netloc}"
 
 
