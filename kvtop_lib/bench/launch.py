@@ -6,9 +6,9 @@ import json
 import os
 import subprocess
 import sys
-import urllib.request
 from dataclasses import dataclass
 
+from kvtop_lib.engine.client import call
 from kvtop_lib.terms import KvtopError
 
 
@@ -51,6 +51,4 @@ class Null:
 
     def ask(self, what: str) -> dict | list:
         """``stats``, ``log`` or ``reset``; `kvtop_lib.bench.null_server` says what is in them."""
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(f"{self.url}/null/{what}", timeout=60) as answer:
-            return json.load(answer)
+        return call(f"{self.url}/null/{what}", timeout_s=60)
