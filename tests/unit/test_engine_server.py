@@ -22,7 +22,7 @@ import sys, time
 from pathlib import Path
 from test_engine_server import fake
 with fake(Path(sys.argv[1])) as server:
-    server.wait_ready(30)
+    server.wait_ready(300)
     print("ready", flush=True)
     time.sleep(120)
 """
@@ -69,7 +69,7 @@ def assert_all_end(numbers: list[int], within_s: float = 60) -> None:
 
 def test_stop_ends_every_process(tmp_path):
     with fake(tmp_path) as server:
-        server.wait_ready(30)
+        server.wait_ready(300)
         numbers = pids(tmp_path)
         assert living(numbers) == numbers
         assert server.startup_s > 0
@@ -88,13 +88,13 @@ def test_no_process_outlives_the_parent(tmp_path, number):
     assert parent.stdout.readline().strip() == "ready"
     numbers = pids(tmp_path)
     parent.send_signal(number)
-    parent.wait(30)
+    parent.wait(300)
     assert_all_end(numbers)
 
 
 def test_a_killed_wrapper_takes_the_server_along(tmp_path):
     with fake(tmp_path) as server:
-        server.wait_ready(30)
+        server.wait_ready(300)
         numbers = pids(tmp_path)
         os.kill(server.pid, signal.SIGKILL)
         assert_all_end(numbers[:1])
@@ -105,28 +105,30 @@ def test_a_killed_wrapper_takes_the_server_along(tmp_path):
 def test_a_server_that_ends_is_named_with_its_reason_and_leaves_nothing(tmp_path):
     server = fake(tmp_path, "--die")
     with pytest.raises(KvtopError, match="ended with code 1 .*ValueError: the flags do not fit"):
-        server.wait_ready(30)
+        server.wait_ready(300)
     assert_all_end(pids(tmp_path))
 
 
 def test_nothing_is_asked_before_the_engine_s_own_warm_up_is_over(tmp_path):
     with fake(tmp_path, "--cold", "3") as server:
-        server.wait_ready(30)
+        server.wait_ready(300)
         assert server.resolved()["early"] == 0
 
 
 def test_a_server_that_never_answers_is_given_up(tmp_path):
     port = free_port("127.0.0.1")
-    argv = (sys.executable, "-c", "import time; print('loading', flush=True); time.sleep(60)")
+    argv = (sys.executable, "-c", "import time; print('loading', flush=True); time.sleep(300)")
     with Server(Command(args={}, argv=argv, env={}), port, tmp_path, grace_s=0.5) as server:
-        time.sleep(0.3)
+        deadline = time.monotonic() + 60
+        while "loading" not in server.log_file.read_text() and time.monotonic() < deadline:
+            time.sleep(0.05)
         with pytest.raises(KvtopError, match="did not answer a request within 1 s: loading"):
             server.wait_ready(1)
 
 
 def test_flush_waits_for_an_idle_server_and_info_hides_secrets(tmp_path):
     with fake(tmp_path, "--busy", "2") as server:
-        server.wait_ready(30)
+        server.wait_ready(300)
         server.flush_cache()
         assert server.resolved() == {"max_total_num_tokens": 1234, "dtype": "float16"}
         assert server.memory_bytes() > 1_000_000
@@ -137,7 +139,7 @@ def test_flush_waits_for_an_idle_server_and_info_hides_secrets(tmp_path):
 
 def test_flush_gives_up_with_a_reason(tmp_path):
     with fake(tmp_path, "--busy", "1000") as server:
-        server.wait_ready(30)
+        server.wait_ready(300)
         with pytest.raises(KvtopError, match="not flushed in 1 s: .*answered 400"):
             server.flush_cache(timeout_s=1)
 

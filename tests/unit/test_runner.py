@@ -104,7 +104,7 @@ FAKE = """
 import sys; sys.path.insert(0, {here!r})
 from pathlib import Path
 from test_engine_server import fake
-server = fake(Path({folder!r})); server.wait_ready(30)
+server = fake(Path({folder!r})); server.wait_ready(300)
 import os; Path({folder!r}, "kernel").write_text(str(os.getpid()))
 import time; time.sleep(120)
 """
