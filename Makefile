@@ -9,6 +9,9 @@ endif
 PYTHON ?= python3
 EXTRA ?= $(if $(wildcard $(VENV)/.kvtop-gpu-*),gpu,cpu)
 OUTPUTS := $(or $(KVTOP_OUTPUTS),outputs)
+ifneq ($(words $(VENV) $(OUTPUTS)),2)
+$(error VENV and KVTOP_OUTPUTS must name a folder each, without blanks)
+endif
 RUN := $(OUTPUTS)/runs/$(PROFILE)
 NOTE := $(if $(filter reproduce,$(PROFILE)),$(OUTPUTS)/note.html,$(RUN)/note.html)
 PY := $(VENV)/bin/python

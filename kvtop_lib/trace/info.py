@@ -92,14 +92,15 @@ def describe(trace: Trace) -> str:
     rows += ["", "| percentile | " + " | ".join(f"p{p}" for p in PERCENTILES) + " |"]
     rows.append("|---" * (1 + len(PERCENTILES)) + "|")
     for what, values in found["percentiles"].items():
-        rows.append(f"| {what} | " + " | ".join(f"{v:,.5g}" for v in values) + " |")
+        rows.append(f"| {what} | " + " | ".join(_figures(v) for v in values) + " |")
     rows.append("")
     if (a := found["arrivals"]) is None:
         rows.append("arrivals: the trace tells no times of sending")
     else:
         rows.append(
             f"arrivals: {a['requests']:,} at {a['distinct_times']:,} distinct times in "
-            f"{a['span_s']:,.5g} s, {a['rate_per_s']:.4g} per s, CV of the gaps {a['gap_cv']:.3g}"
+            f"{_figures(a['span_s'])} s, {a['rate_per_s']:.4g} per s, "
+            f"CV of the gaps {a['gap_cv']:.3g}"
         )
     for what, rate in found["ideal_hit"].items():
         rows.append(f"ideal prefix hit {what}: {rate:.3f}")
@@ -109,6 +110,11 @@ def describe(trace: Trace) -> str:
         )
     rows += [f"{key.replace('_', ' ')}: {_shown(value)}" for key, value in said.items() if value]
     return "\n".join([*rows, f"fingerprint: {trace.fingerprint}"])
+
+
+def _figures(value: float) -> str:
+    """Five figures, and no fewer than the digits before the point."""
+    return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:,.5g}"
 
 
 def _shown(value: Any) -> str:

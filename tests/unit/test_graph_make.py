@@ -201,3 +201,12 @@ def test_a_wrong_parameter_file_stops_everything_with_one_sentence(root):
     done, out = make(root, ok=False)
     assert done == []
     assert "unknown key 'sever_args', did you mean 'server_args'?" in out
+
+
+@pytest.mark.parametrize("variable", ["VENV", "KVTOP_OUTPUTS"])
+def test_a_folder_that_make_cannot_name_is_refused(root, variable):
+    done = subprocess.run(
+        ["make", "keys", f"{variable}=a b"], cwd=root, capture_output=True, text=True
+    )
+    assert done.returncode and "must name a folder each, without blanks" in done.stderr
+    assert not (root / "outputs").exists()

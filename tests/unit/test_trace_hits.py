@@ -16,7 +16,7 @@ from kvtop_lib.terms import KvtopError
 from kvtop_lib.trace import Session, Trace, Turn, load_trace
 from kvtop_lib.trace.blocks import Blocks
 from kvtop_lib.trace.hits import ideal_hits
-from kvtop_lib.trace.info import facts
+from kvtop_lib.trace.info import describe, facts
 
 
 def turn(ids, tokens, size=10, scope="", at_s=None):
@@ -75,6 +75,16 @@ def test_facts_by_hand(tmp_path):
     assert found["ideal_hit"]["over all, by full blocks"] == 1024 / (1100 + 1124 + 600)
     # 1100 + 50 + 64 for the chat template fits 1,230 tokens, 1124 + 60 + 64 does not
     assert found["fit"] == {1_230: (2 / 3, 2 / 3), 1_300: (1.0, 1.0)}
+
+
+def test_large_counts_are_written_out(tmp_path):
+    day = "2023-11-16 00:"
+    rows = [f"{day}00:00.0,121920,10", f"{day}10:00.0,1234567,20", f"{day}16:40.5,7,3"]
+    text = "\n".join(["TIMESTAMP,ContextTokens,GeneratedTokens", *rows, ""])
+    (tmp_path / "t").write_text(text, encoding="utf-8")
+    text = describe(load_trace(tmp_path / "t"))
+    assert "| input tokens | 7 | 121,920 | " in text and " | 1,234,567 |" in text
+    assert "in 1,000.5 s," in text and "e+" not in text
 
 
 def test_cutting_keeps_leading_turns_and_says_what_it_cut(tmp_path):
