@@ -27,6 +27,11 @@ def flush(url: str, timeout_s: float = 30.0) -> None:
             return
     except urllib.error.HTTPError as e:
         text = e.read().decode("utf-8", "replace").strip()
+        if e.code in (404, 405):
+            raise KvtopError(
+                f"{url} has no /flush_cache, so it is not SGLang; start it anew before a point and "
+                "give --no-flush"
+            ) from e
         raise KvtopError(f"the server did not flush its cache (HTTP {e.code}): {text}") from e
     except OSError as e:
         raise KvtopError(f"no answer from {url}/flush_cache: {e}; is the server up?") from e

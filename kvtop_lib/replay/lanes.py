@@ -191,7 +191,7 @@ async def _request(
             expected_output=turn.output if plan.output == "natural" else None,
             expected_output_tokens=turn.output_tokens,
             cancel_after_s=cancel_after_s,
-            shared_tokens=session.shared_tokens(k) if turn.blocks or turn.whole else None,
+            shared_tokens=None if session.follows(k) else session.shared_tokens(k),
             blocks=(turn.blocks, turn.prompt_tokens) if turn.blocks else None,
         )
         raw.buffers.clear()

@@ -5,7 +5,11 @@ What is written here is raw: metrics and checks are derived from it by `kvtop_li
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import os
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 from kvtop_lib.params.shape import Load, OpenLoad, load_name
@@ -68,7 +72,8 @@ def run_point(
     Raises
     ------
     KvtopError
-        When the slice has been played before or there is already a recording.
+        When the slice has been played before, there is already a recording, or another replay
+        writes to the folder.
     KeyboardInterrupt
         After an interrupt, once what had been recorded is written with outcome ``aborted``.
     """
@@ -80,16 +85,32 @@ def run_point(
             f"{sessions.taken} sessions of load {sessions.name} were played before, so their "
             "prompts may be cached; make a new SessionPool for a new block"
         )
-    if (out_dir / "recording.json").exists():
-        raise KvtopError(f"{out_dir} already holds a recording; a retry is a new attempt")
-    out_dir.mkdir(parents=True, exist_ok=True)
     name, is_open = load_name(load), isinstance(load, OpenLoad)
     lanes, rate = (None, load.rate) if is_open else (load, None)
     labels = {**(labels or {}), "load": name, "c": lanes, "rate": rate, "seed": seed}
     shown = Progress(f"{labels.get('arm', model)} {name}", progress)
     asked = (sessions, load, plan, seed, out_dir, labels, scrape_s, shown, api)
-    _on_thread(Job(url.rstrip("/"), model, *asked))
+    with _own(out_dir):
+        _on_thread(Job(url.rstrip("/"), model, *asked))
     return out_dir
+
+
+@contextlib.contextmanager
+def _own(folder: Path) -> Iterator[None]:
+    """Hold a point's folder, made when missing, so that no other replay writes into it."""
+    if (folder / "recording.json").exists():
+        raise KvtopError(f"{folder} already holds a recording; a retry is a new attempt")
+    folder.mkdir(parents=True, exist_ok=True)
+    held = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)  # ends with the process, however it ends
+    except BlockingIOError:
+        os.close(held)
+        raise KvtopError(f"another replay is writing to {folder}; give another folder") from None
+    try:
+        yield
+    finally:
+        os.close(held)
 
 
 def _on_thread(job: Job) -> None:

@@ -128,6 +128,11 @@ class Session:
         """Tokens of the last prompt and its output: the KV that the session needs at its end."""
         return self.turns[-1].prompt_tokens + self.turns[-1].output_tokens
 
+    def follows(self, k: int) -> bool:
+        """Whether turn ``k`` is the first or its prompt begins with all of the prior one's."""
+        now = self.turns[k]
+        return not (now.blocks or now.whole or (k > 0 and self.turns[k - 1].blocks))
+
     def shared_tokens(self, k: int) -> int:
         """Prompt tokens of turn ``k`` that turn ``k - 1`` has left in a prefix cache.
 
@@ -138,7 +143,7 @@ class Session:
             return 0
         before, now = self.turns[k - 1], self.turns[k]
         if now.blocks is None:
-            reach = 0 if now.whole else before.prompt_tokens + before.output_tokens
+            reach = 0 if now.whole or before.blocks else before.prompt_tokens + before.output_tokens
             return min(reach, now.prompt_tokens)
         if before.blocks is None:
             return 0

@@ -96,3 +96,12 @@ def test_the_records_tell_them(tmp_path):
     assert (own["a", 1], own["a", 2]) == (10, 10)
     assert (own["a", 0], own["b", 0]) in [(20, 10), (0, 30)]  # whichever the seed plays first
     assert pd.api.types.is_numeric_dtype(requests["unshared_tokens"])
+
+
+def test_text_behind_a_turn_of_blocks_does_not_hold_its_prompt():
+    blocks = Turn((), None, 4, "unknown", 20, blocks=Blocks.of([1, 2], 10))
+    text = Turn(({"role": "user", "content": "x"},), None, 4, "unknown", 30)
+    whole = Turn(({"role": "user", "content": "y"},), None, 4, "unknown", 30, whole=True)
+    mixed = Session("a", "", (blocks, text, text, whole))
+    assert [mixed.follows(k) for k in range(4)] == [False, False, True, False]
+    assert [mixed.shared_tokens(k) for k in (1, 3)] == [0, 0]

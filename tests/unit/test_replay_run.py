@@ -71,6 +71,38 @@ def test_a_recording_is_never_overwritten(tmp_path):
             play_point(server, tmp_path, plan=plan)
 
 
+def test_two_replays_do_not_write_into_one_folder(tmp_path):
+    refused = []
+
+    def second(body: dict, n: int) -> Play:
+        if n == 0:
+            try:
+                play_point("http://127.0.0.1:1", tmp_path)
+            except KvtopError as told:
+                refused.append(str(told))
+        return Play()
+
+    plan = dataclasses.replace(PLAN, window_s=0.3)
+    with ScriptedServer(script=second) as server:
+        requests, _, _ = play_point(server, tmp_path, plan=plan)
+    assert len(requests) and len(refused) == 1 and "another replay is writing to" in refused[0]
+
+
+def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    with ScriptedServer() as server:
+        args = ["--url", server.url, "--model", "m", "--concurrency", "1"]
+        args += ["--trace", "builtin:agent-tiny", "--out", str(tmp_path / "file" / "point")]
+        assert cli(args) == 1 and server.bodies == []
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and error.count("\n") == 1, error
+
+
+def test_a_server_without_the_route_is_not_flushed_and_is_told_how():
+    with ScriptedServer() as server, pytest.raises(KvtopError, match="give --no-flush"):
+        flush(server.url + "/elsewhere")
+
+
 def test_flush_reaches_the_server_and_a_refusal_is_an_error():
     with ScriptedServer() as server:
         flush(server.url)

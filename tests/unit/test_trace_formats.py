@@ -253,3 +253,10 @@ def test_a_header_without_sessions_is_refused(tmp_path):
     header = SAMPLES["kvtop-sessions"].split("\n")[0] + "\n"
     with pytest.raises(KvtopError, match="holds no sessions; give one"):
         load_trace(sample(tmp_path, "", header))
+
+
+@pytest.mark.parametrize("name", ["azure", "burstgpt"])
+def test_a_table_without_rows_is_refused(tmp_path, name):
+    names = SAMPLES[name].split("\n")[0] + "\n"
+    with pytest.raises(KvtopError, match="names columns and has no rows"):
+        load_trace(sample(tmp_path, "", names))
