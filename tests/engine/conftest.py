@@ -1,4 +1,4 @@
-"""Real servers of the tiny model, one per arm, shared by all tests of this folder."""
+"""Real servers of the tiny model, one per arm, shared by all tests of a file."""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -27,7 +27,8 @@ def servers(tmp_path_factory) -> dict[str, Server]:
     model, folder = load_model("tiny-glm"), tmp_path_factory.mktemp("servers")
     with ThreadPoolExecutor(len(ARMS)) as pool:
         starts = {
-            arm: pool.submit(Server.launch, model, load_arm(arm), folder / arm) for arm in ARMS
+            arm: pool.submit(Server.launch, model, load_arm(arm), folder / arm, timeout_s=1800)
+            for arm in ARMS
         }
         failed = [f"{arm}: {e}" for arm, start in starts.items() if (e := start.exception())]
         running = {arm: start.result() for arm, start in starts.items() if not start.exception()}

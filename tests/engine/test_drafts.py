@@ -1,6 +1,6 @@
 """Real SGLang with n-grams beside MTP and changing widths: the tokens are the baseline's.
 
-One server after the other, since all a test needs of the baseline are its outputs.
+Two servers at a time, each for as long as it takes to get its outputs.
 """
 
 import json
@@ -8,6 +8,7 @@ import random
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 import pytest
 
@@ -28,14 +29,11 @@ TABLE = Arm(
     },
     env={"KVTOP_DRAFT_TRACE": "1"},
 )
-PURE = Arm(
-    id="pure",
-    title="MTP alone",
-    draft={"method": "mtp", "widths": [1, 2, 4], "policy": "fixed:4"},
-    env={"KVTOP_DRAFT_TRACE": "1"},
-)
-ARMS = {a: load_arm(a) for a in ("mtp", "mtp_ngram", "mtp_controller", "mtp_adaptive")}
-ARMS |= {"table": TABLE, "pure": PURE}
+ISOLATION = ("mtp_width_on", "mtp_width_off")
+SHIPPED = ("mtp_ngram", "mtp_controller", "mtp_adaptive", *ISOLATION)
+ARMS = {"table": TABLE} | {name: load_arm(name) for name in SHIPPED}
+PURE = "mtp_width_on"  # MTP alone, a fixed width
+ARMS[PURE] = ARMS[PURE].model_copy(update={"env": {"KVTOP_DRAFT_TRACE": "1"}})
 CHAT = "<|begin|><|user|>\n{}<|end|><|assistant|>\n"
 CODE = "def f{}(x, y):\n    total = x * {} + y\n    if total > {}:\n        return {}\n"
 MODEL = load_model("tiny-glm")
@@ -67,23 +65,31 @@ def generate(server, tag, texts, lengths, concurrency):
 
 
 def generate_and_abort(server, texts):
-    """Start requests and abort every second one while it runs."""
-    ends = []
+    """Start requests and abort every second one while it runs; its answer says so."""
+    ends = {}
 
     def one(i):
+        limit = 200 if i % 2 else 1500
         body = {"text": texts[i], "rid": f"abort-{i}"}
-        body["sampling_params"] = {"temperature": 0, "max_new_tokens": 200, "ignore_eos": True}
+        body["sampling_params"] = {
+            "temperature": 0,
+            "max_new_tokens": limit,
+            "ignore_eos": True,
+        }
         try:
-            ends.append(call(f"{server.url}/generate", body, timeout_s=300))
+            reply = call(f"{server.url}/generate", body, timeout_s=600)
+            ends[i] = reply["meta_info"]["finish_reason"]["type"]
         except KvtopError as error:
-            ends.append(error)
+            ends[i] = str(error)
 
     threads = [threading.Thread(target=one, args=(i,)) for i in range(len(texts))]
     for thread in threads:
         thread.start()
     time.sleep(1)
     for i in range(0, len(texts), 2):
-        call(f"{server.url}/abort_request", {"rid": f"abort-{i}"}, timeout_s=60)
+        while threads[i].is_alive():  # one that the server has not met yet cannot be aborted
+            call(f"{server.url}/abort_request", {"rid": f"abort-{i}"}, timeout_s=60)
+            threads[i].join(0.2)
     return threads, ends
 
 
@@ -99,46 +105,60 @@ def everything(server):
     for thread in threads:
         thread.join()
     out["after aborts"] = generate(server, "after", prompts(5, 8), [40] * 8, 8)
-    assert len(ends) == 6
+    assert [ends[i] for i in range(6)] == ["abort", "length"] * 3
     return out
 
 
-def events(folder):
-    """Lines of the draft log."""
-    return [json.loads(x) for x in (folder / "drafts.jsonl").read_text().splitlines()]
+@dataclass(frozen=True)
+class Served:
+    """What a server has given: outputs by the kind of traffic, its state, its draft log."""
+
+    out: dict[str, list[tuple[int, ...]]]
+    resolved: dict
+    events: list[dict]
+
+
+def serve(arm, folder):
+    """Everything of one server."""
+    with Server.launch(MODEL, arm, folder, timeout_s=1800) as server:
+        out, resolved = everything(server), server.resolved()
+        assert server.alive
+        time.sleep(2.5)  # the totals are due with the next iteration
+        generate(server, "last", prompts(6, 1), [4], 1)
+        generate(server, "last", prompts(6, 1), [4], 1)
+    log = folder / "drafts.jsonl"
+    lines = log.read_text().splitlines() if log.is_file() else []
+    return Served(out, resolved, [json.loads(x) for x in lines])
 
 
 @pytest.fixture(scope="module")
-def outputs(tmp_path_factory):
-    """Outputs by arm, and the folder of each arm's logs; the baseline first."""
-    found, root = {}, tmp_path_factory.mktemp("drafts")
-    for name, arm in {"baseline": load_arm("baseline"), **ARMS}.items():
-        with Server.launch(MODEL, arm, root / name) as server:
-            found[name] = everything(server)
-            assert server.alive
-            time.sleep(2.5)  # the totals are due with the next iteration
-            generate(server, "last", prompts(6, 1), [4], 1)
-            generate(server, "last", prompts(6, 1), [4], 1)
-    return found, root
+def served(tmp_path_factory):
+    """`Served` by arm, the baseline among them."""
+    root, arms = tmp_path_factory.mktemp("drafts"), {"baseline": load_arm("baseline"), **ARMS}
+    with ThreadPoolExecutor(2) as pool:
+        asked = {name: pool.submit(serve, arm, root / name) for name, arm in arms.items()}
+        return {name: answer.result() for name, answer in asked.items()}
 
 
 @pytest.mark.parametrize("arm", ARMS)
-def test_the_tokens_are_the_baseline_s(outputs, arm):
-    found, _ = outputs
-    assert found[arm] == found["baseline"]
-    assert sum(len(ids) for ids in found[arm]["fresh"]) > 24 * 12
+def test_the_tokens_are_the_baseline_s(served, arm):
+    assert served[arm].out == served["baseline"].out
+    assert sum(len(ids) for ids in served[arm].out["fresh"]) > 24 * 12
 
 
-def test_widths_changed_while_it_ran(outputs):
-    _, root = outputs
-    for arm in ("table", "mtp_ngram"):
-        widths = {x["to"] for x in events(root / arm) if x["event"] == "width"}
-        assert widths == {1, 2, 4}, arm
+def test_widths_changed_while_it_ran(served):
+    widths = {x["to"] for x in served["table"].events if x["event"] == "width"}
+    assert widths == {1, 2, 4}
 
 
-def test_both_sources_drafted_and_were_accepted(outputs):
-    _, root = outputs
-    counts = [x for x in events(root / "table") if x["event"] == "counts"][-1]
+def test_the_controller_tried_its_widths(served):
+    for arm in ("mtp_ngram", "mtp_controller"):
+        widths = {x["to"] for x in served[arm].events if x["event"] == "width"}
+        assert len(widths) > 1 and widths <= {1, 2, 4}, arm
+
+
+def test_both_sources_drafted_and_were_accepted(served):
+    counts = [x for x in served["table"].events if x["event"] == "counts"][-1]
     for source in ("mtp", "ngram"):
         proposed, accepted = counts["proposed"][source], counts["accepted"][source]
         assert proposed[0] >= accepted[0] > 0, source
@@ -147,30 +167,25 @@ def test_both_sources_drafted_and_were_accepted(outputs):
     assert counts["mtp_skipped"] > 0 and counts["lookups"] > 0
 
 
-def first_drafts(folder):
+def first_drafts(events):
     """MTP's next draft by request and number of tokens so far."""
     return {
         (request, tokens): draft
-        for x in events(folder)
+        for x in events
         if x["event"] == "mtp_next"
         for request, tokens, draft in x["rows"]
     }
 
 
-def test_mtp_drafts_the_same_after_ngram_tokens_were_committed(outputs):
-    _, root = outputs
-    pure, mixed = first_drafts(root / "pure"), first_drafts(root / "table")
+def test_mtp_drafts_the_same_after_ngram_tokens_were_committed(served):
+    pure, mixed = first_drafts(served[PURE].events), first_drafts(served["table"].events)
     both = [k for k in pure.keys() & mixed.keys() if not k[0].startswith("abort")]
     assert len(both) >= 500
     assert [mixed[k] for k in both] == [pure[k] for k in both]
 
 
-def test_the_isolation_pair_is_one_deployment(tmp_path):
-    states = []
-    for name in ("mtp_width_on", "mtp_width_off"):
-        with Server.launch(MODEL, load_arm(name), tmp_path / name) as server:
-            states.append(server.resolved())
-    on, off = states
+def test_the_isolation_pair_is_one_deployment(served):
+    on, off = (served[name].resolved for name in ISOLATION)
     same = (
         "max_total_num_tokens",
         "max_running_requests",

@@ -39,7 +39,7 @@ def generate(server, texts, lengths, concurrency=8) -> list[Reply]:
     def one(text, length):
         sampling = {"temperature": 0, "max_new_tokens": length}
         reply = call(
-            f"{server.url}/generate", {"text": text, "sampling_params": sampling}, timeout_s=120
+            f"{server.url}/generate", {"text": text, "sampling_params": sampling}, timeout_s=600
         )
         meta = reply["meta_info"]
         return Reply(

@@ -16,7 +16,9 @@ from kvtop_lib.params import load_arm, load_model
 def server(tmp_path_factory):
     """A drafting server, four tokens verified per forward."""
     folder = tmp_path_factory.mktemp("top")
-    with Server.launch(load_model("tiny-glm"), load_arm("mtp_w4"), folder) as running:
+    with Server.launch(
+        load_model("tiny-glm"), load_arm("mtp_w4"), folder, timeout_s=1800
+    ) as running:
         yield running
 
 

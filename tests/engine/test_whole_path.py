@@ -17,7 +17,7 @@ def make(outputs: Path) -> str:
     command = ["make", "reproduce", "PROFILE=test", f"PY={sys.executable}", "READY=Makefile"]
     done = subprocess.run(
         command, cwd=ROOT, env=env | {"KVTOP_OUTPUTS": str(outputs)}, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=900,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=3600,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-3000:]
     return done.stdout
