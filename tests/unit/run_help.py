@@ -21,6 +21,7 @@ def request(chunks: list[tuple[float, int]], hist=None, **more) -> dict:
         "session": "s",
         "turn": 0,
         "lane": 0,
+        "intended_s": chunks[0][0] - 0.5,
         "sent_s": chunks[0][0] - 0.5,
         "first_token_s": chunks[0][0],
         "last_token_s": chunks[-1][0],
