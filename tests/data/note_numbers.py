@@ -48,6 +48,8 @@ class _Reader(HTMLParser):
         self.open.append((tag, found))
 
     def handle_endtag(self, tag: str) -> None:
+        if tag in VOID:  # <meta/> ends nothing that is open
+            return
         while self.open and self.open.pop()[0] != tag:
             pass
 
