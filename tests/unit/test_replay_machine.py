@@ -129,5 +129,5 @@ def test_a_server_without_a_page_leaves_the_machine(tmp_path):
     with ScriptedServer(metrics=False) as server:
         play_point(server, tmp_path, scrape_s=0.2)
     rows = scrapes(tmp_path)
-    assert len(rows) > 2 and rows["running"].isna().all()
+    assert len(rows) >= 2 and rows["running"].isna().all()
     assert (rows["host_available_bytes"] > 0).all()
