@@ -4,6 +4,7 @@ The truth is made here from the prompts themselves: the template is written out,
 numbers are compared one by one with those of every prompt that was sent before.
 """
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,9 @@ from kvtop_lib.store import read_json
 from kvtop_lib.trace import load_trace
 
 ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "unit"))
+from trace_samples import SAMPLES as WRITTEN  # noqa: E402
+
 MODEL = load_model("tiny-glm")
 SLACK = 2  # a page and a token
 HELD = 20_000  # of the server's 40,000 tokens of cache: the latest ones are surely still there
@@ -54,8 +58,6 @@ def server(tmp_path_factory):
 
 def trace_file(sample: Sample, folder: Path) -> Path:
     """The real sample, or the hand-written one where there is none."""
-    from trace_samples import SAMPLES as WRITTEN
-
     real = ROOT.parent / "shared" / "traces" / sample.real
     if real.exists():
         return real
