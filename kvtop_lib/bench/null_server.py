@@ -11,7 +11,6 @@ its first, whatever happened before, so the rate is exact; a chunk that is sent 
 from __future__ import annotations
 
 import argparse
-import gc
 import heapq
 import json
 import os
@@ -23,6 +22,7 @@ from array import array
 
 from kvtop_lib.bench.null_http import Connection, Request, answer
 from kvtop_lib.bench.null_stream import HEAD, Stream, phase, whole
+from kvtop_lib.replay.health import no_collection
 
 DEFAULT_CHUNKS = 16
 clock_ns = time.monotonic_ns
@@ -62,8 +62,10 @@ class NullServer:
 
     def serve(self) -> None:
         """Serve until ``stop``."""
-        gc.collect()
-        gc.disable()
+        with no_collection():
+            self._serve()
+
+    def _serve(self) -> None:
         while not self.stop:
             wait_s = max(0.0, (self._due[0][0] - clock_ns()) / 1e9) if self._due else 1.0
             for fd, _ in self._poll.poll(min(wait_s, 1.0)):

@@ -86,8 +86,7 @@ def test_the_marked_parts_add_up_to_the_iteration(recorded):
     it = rec.iterations
     share = it["unaccounted_s"] / it["dur_s"]
     assert share.min() >= -1e-6  # nothing is booked twice
-    # another process may take the core between any two marks, but not between most of them
-    assert share.median() <= 0.02, share.describe()
+    assert (share <= 0.02).mean() >= 0.95, share.describe()
     decodes = it[it["mode"].isin(["decode", "verify"])]
     there = {p for p in PARTS if (decodes[f"{p}_s"] > 0).any()}
     assert PARTS_OF[arm] <= there

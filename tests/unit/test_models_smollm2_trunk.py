@@ -12,7 +12,7 @@ from kvtop_lib.models.chat import Chat
 from kvtop_lib.models.mtp_extract import Lane, answer_sessions
 from kvtop_lib.models.mtp_prompts import TrainingSession
 from kvtop_lib.models.mtp_states import States, concatenate, load_states, stored_segments
-from kvtop_lib.models.trunk import Trunk
+from kvtop_lib.models.trunk import Trunk, linear_dtype
 
 CONFIG = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 97,
@@ -200,3 +200,33 @@ def test_shards_round_trip_and_concatenate(tmp_path, reference):
     ]  # fmt: skip
     assert states.tokens.tolist() == [10, 11, 12, 20, 21, 30, 31, 32, 33]
     assert states.hidden[:, 0].tolist() == [10] * 3 + [20] * 2 + [30] * 4
+
+
+def test_text_that_is_only_read_gives_its_states_and_too_long_an_opening_is_passed_over(
+    reference, monkeypatch
+):
+    model, folder = reference
+    monkeypatch.setattr("kvtop_lib.models.mtp_extract.POSITIONS", 8)
+    text, long = [3, 4, 5, 11, 12], list(range(20, 28))
+    sessions = [
+        TrainingSession(name, "reading", "Read.", False, 1, (({"role": "user", "content": said},),))
+        for name, said in (("long", long), ("read", text))
+    ]
+    trunk = Trunk(folder, slots=1, positions=8, dtype=torch.float32)
+    (states,) = answer_sessions(trunk, FakeChat(), sessions, slots=1)
+    assert states.segments[0].id == "read" and states.tokens.tolist() == text
+    assert not states.output.any()  # it says nothing that a server would draft
+    expected = hf_states(model, text)
+    assert (states.hidden.float() - expected).norm() / expected.norm() < 0.02
+
+
+@pytest.mark.parametrize(
+    "flag, bf16_s, chosen",
+    [(True, 1.0, torch.bfloat16), (True, 3.0, torch.float32), (False, 1.0, torch.float32)],
+)
+def test_bf16_is_taken_where_it_is_there_and_faster(monkeypatch, flag, bf16_s, chosen):
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: flag)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
+    took = {torch.bfloat16: bf16_s, torch.float32: 2.0}
+    monkeypatch.setattr("kvtop_lib.models.trunk._product_s", took.__getitem__)
+    assert linear_dtype.__wrapped__() is chosen

@@ -114,7 +114,7 @@ def test_the_environment_chooses_the_progress_display(monkeypatch, said):
 
 
 def test_no_garbage_is_collected_while_a_point_runs():
-    gc.enable()  # whatever tests before have left
+    assert gc.isenabled()
     with no_collection():
         assert not gc.isenabled() and gc.get_freeze_count() > 0
     assert gc.isenabled() and gc.get_freeze_count() == 0

@@ -80,9 +80,8 @@ def read_rows(path: Path, known: Callable[[Any], bool], skip_bad: bool = False) 
     if whole.lstrip()[0] not in "{[" and not _json_lines(lines[1:], known):
         records = _csv(lines)
         if len(lines) == 1 and known(records[0][1]):
-            raise KvtopError(
-                f"The trace file {path} names columns and has no rows; record it again."
-            )
+            where = f"{path}, line {lines[0][0]}"
+            raise KvtopError(f"{where}: the file names columns and has no rows; record it again.")
     elif _json_lines(lines, known) or _is_object(lines[0][1]):
         records = [(i, _parsed(line)) for i, line in lines]
     else:
