@@ -107,9 +107,9 @@ def test_failed_points_are_asked_for_by_name_and_only_once(play, capsys):
 
 
 def test_a_run_is_worked_on_by_one_process_at_a_time(play, capsys):
-    holder = "import fcntl, os, sys\nf = open(sys.argv[1], 'w')\nfcntl.flock(f, fcntl.LOCK_EX)\n"
-    holder += "print(os.getpid(), file=f, flush=True)\nprint('held', flush=True)\ninput()"
-    command = [sys.executable, "-c", holder, str(play["run"] / ".lock")]
+    holder = "import sys\nfrom pathlib import Path\nfrom kvtop_lib import graph\n"
+    holder += "with graph.alone(Path(sys.argv[1])):\n    print('held', flush=True)\n    input()"
+    command = [sys.executable, "-c", holder, str(play["run"])]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout.readline() == b"held\n"
         assert step.main(["p", "baseline/b1"]) == 1
