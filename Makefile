@@ -15,7 +15,9 @@ endif
 RUN := $(OUTPUTS)/runs/$(PROFILE)
 NOTE := $(if $(filter reproduce,$(PROFILE)),$(OUTPUTS)/note.html,$(RUN)/note.html)
 PY := $(VENV)/bin/python
-STEP := $(PY) -m kvtop_lib.step $(PROFILE)
+# a killed make cannot tell those below it: a step ends when the outermost make has ended
+CALLER := $(shell echo $$PPID)
+STEP := $(PY) -m kvtop_lib.step --caller $(CALLER) $(PROFILE)
 LOCKS := requirements/cpu.lock requirements/no-deps.lock pyproject.toml
 READY := $(VENV)/.kvtop-$(EXTRA)-$(shell cat $(LOCKS) | cksum | tr -d ' ')
 
@@ -39,11 +41,11 @@ ANALYSED := $(addprefix $(RUN)/,30_acceptance.ipynb 40_iterations.ipynb 50_decis
 
 reproduce: keys  ## measure what has changed and render the note (PROFILE=name)
 	@if $(MAKE) -q --no-print-directory $(NOTE); then echo "nothing to do: $(NOTE) is current"; \
-	else $(MAKE) --no-print-directory $(NOTE) && echo "done: $(NOTE)"; fi
+	else $(MAKE) --no-print-directory CALLER=$(CALLER) $(NOTE) && echo "done: $(NOTE)"; fi
 
 retry: $(READY)  ## measure again the points that are not ok, then go on as `reproduce`
 	@$(STEP) retry
-	@$(MAKE) --no-print-directory reproduce
+	@$(MAKE) --no-print-directory CALLER=$(CALLER) reproduce
 
 keys: $(READY)
 	@$(STEP) keys
@@ -89,8 +91,10 @@ note: keys  ## render the note again from the records, without a server
 	@$(STEP) derive
 	@$(STEP) note
 
-test: $(READY)  ## all tests: unit, notebooks, engine, browser
-	@OMP_NUM_THREADS=1 $(PY) -m pytest tests $(PYTEST)
+WORKERS ?= 2
+test: $(READY)  ## all tests: unit, notebooks, engine, browser (WORKERS=2; 0: in one process)
+	@OMP_NUM_THREADS=1 $(PY) -m pytest tests -n $(WORKERS) --dist loadgroup \
+		--no-loadscope-reorder $(PYTEST)
 
 lint: $(READY)  ## style
 	@$(PY) -m ruff check . && $(PY) -m ruff format --check .

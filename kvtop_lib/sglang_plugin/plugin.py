@@ -12,7 +12,8 @@ import sys
 ENABLE = "KVTOP_SGLANG"
 RECORD = "KVTOP_RECORD"  # file for the scheduler's iterations, on a CPU as on a GPU
 DRAFT = "KVTOP_DRAFT"  # JSON: sources, widths and policy of drafts, on a CPU as on a GPU
-PLATFORM_HOOKS = ("hooks_platform",)  # every process: server arguments are resolved in the first
+# every process: server arguments are resolved in the first
+PLATFORM_HOOKS = ("hooks_platform", "hooks_start")
 MODEL_HOOKS = (
     "hooks_linear",
     "hooks_rows",
@@ -48,5 +49,9 @@ def serves_on_cpu() -> bool:
 
 def runs_models() -> bool:
     """Whether this is a scheduler process: hooking model code in the others costs seconds."""
-    spawned = multiprocessing.parent_process() is not None
-    return spawned and "sglang.srt.managers.scheduler" in sys.modules
+    if multiprocessing.parent_process() is None:
+        return False
+    target = getattr(multiprocessing.current_process(), "_target", None)
+    if "detokenizer" in getattr(target, "__name__", ""):  # forked, it has the scheduler's modules
+        return False
+    return "sglang.srt.managers.scheduler" in sys.modules

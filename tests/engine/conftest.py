@@ -1,4 +1,4 @@
-"""Real servers of the tiny model, one per arm, shared by all tests of a file."""
+"""Real servers of the tiny model, one per arm, shared by the tests that ask for them."""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -6,21 +6,25 @@ from pathlib import Path
 import pytest
 
 from kvtop_lib.engine import Server
+from kvtop_lib.engine.iterations_stream import read_stream
 from kvtop_lib.params import load_arm, load_model
 
 ARMS = ("baseline", "mtp_w2", "mtp_w4", "ngram")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Mark what needs a server, so that `-m "not engine"` leaves it out."""
+    """Mark what needs a server, so that `-m "not engine"` leaves it out; share the servers."""
     for item in items:
         if Path(__file__).parent in Path(item.path).parents:
             item.add_marker(pytest.mark.engine)
+            if "servers" in item.fixturenames:
+                item.add_marker(pytest.mark.xdist_group("servers"))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def servers(tmp_path_factory) -> dict[str, Server]:
-    """A running server of every arm.
+    """A running server of every arm; at the end, nothing that their recorders took is lost.
 
     They start at the same time: most of a start-up is importing, which the page cache shares.
     """
@@ -37,3 +41,7 @@ def servers(tmp_path_factory) -> dict[str, Server]:
             yield running
         finally:
             list(pool.map(Server.stop, running.values()))
+    for arm, server in running.items():
+        stream = read_stream(server.iterations_file)
+        assert (stream.ended, stream.dropped) == ("SIGTERM", 0), arm
+        assert [r["i"] for r in stream.records] == list(range(len(stream.records))), arm

@@ -7,6 +7,7 @@ import json
 import random
 import threading
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -14,6 +15,7 @@ import pytest
 
 from kvtop_lib.engine import Server
 from kvtop_lib.engine.client import call
+from kvtop_lib.engine.iterations_stream import Stream, read_stream
 from kvtop_lib.params import Arm, load_arm, load_model
 from kvtop_lib.terms import KvtopError
 
@@ -111,11 +113,12 @@ def everything(server):
 
 @dataclass(frozen=True)
 class Served:
-    """What a server has given: outputs by the kind of traffic, its state, its draft log."""
+    """What a server has given: outputs by the kind of traffic, its state, both its logs."""
 
     out: dict[str, list[tuple[int, ...]]]
     resolved: dict
     events: list[dict]
+    stream: Stream
 
 
 def serve(arm, folder):
@@ -128,7 +131,8 @@ def serve(arm, folder):
         generate(server, "last", prompts(6, 1), [4], 1)
     log = folder / "drafts.jsonl"
     lines = log.read_text().splitlines() if log.is_file() else []
-    return Served(out, resolved, [json.loads(x) for x in lines])
+    stream = read_stream(server.iterations_file)
+    return Served(out, resolved, [json.loads(x) for x in lines], stream)
 
 
 @pytest.fixture(scope="module")
@@ -144,6 +148,23 @@ def served(tmp_path_factory):
 def test_the_tokens_are_the_baseline_s(served, arm):
     assert served[arm].out == served["baseline"].out
     assert sum(len(ids) for ids in served[arm].out["fresh"]) > 24 * 12
+
+
+TAGS = {
+    "fresh": "fresh", "again": "prefix hits", "mixed": "joining and leaving",
+    "beside": "beside aborts", "after": "after aborts",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("arm", ["baseline", *ARMS])
+def test_the_iterations_committed_what_the_clients_got(served, arm):
+    stream, committed = served[arm].stream, Counter()
+    for record in stream.records:
+        committed.update(dict(zip(record["requests"], record["committed"], strict=True)))
+    for tag, kind in TAGS.items():
+        wanted = [len(ids) for ids in served[arm].out[kind]]
+        assert [committed[f"{tag}-{i}"] for i in range(len(wanted))] == wanted, kind
+    assert (stream.ended, stream.dropped) == ("SIGTERM", 0)
 
 
 def test_widths_changed_while_it_ran(served):

@@ -12,8 +12,8 @@ import pandas as pd
 import pytest
 from tokenizers import Tokenizer
 
-from kvtop_lib.engine import SERVED_NAME, Server
-from kvtop_lib.params import load_arm, load_model
+from kvtop_lib.engine import SERVED_NAME
+from kvtop_lib.params import load_model
 from kvtop_lib.replay.__main__ import main as replay
 from kvtop_lib.store import read_json
 from kvtop_lib.trace import load_trace
@@ -47,13 +47,6 @@ SAMPLES = {
     "swe_agent": Sample("swe_agent", "swe-agent", "0.15", True),
     "tracelab": Sample("tracelab/derived_round_trace.jsonl", "tracelab", "0.0625", True),
 }
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("server")
-    with Server.launch(MODEL, load_arm("baseline"), folder, timeout_s=1800) as running:
-        yield running
 
 
 def trace_file(sample: Sample, folder: Path) -> Path:
@@ -104,8 +97,8 @@ def bounds(sent: list[list[int]], requests: pd.DataFrame, i: int) -> tuple[int, 
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_cached_tokens_are_those_of_the_prompts_before(name, server, tmp_path):
-    sample, out = SAMPLES[name], tmp_path / "point"
+def test_cached_tokens_are_those_of_the_prompts_before(name, servers, tmp_path):
+    server, sample, out = servers["baseline"], SAMPLES[name], tmp_path / "point"
     file = trace_file(sample, tmp_path)
     options = ["--trace", str(file), "--scale-tokens", sample.scale, *FIT, *TIMES]
     replay(["--url", server.url, "--model", SERVED_NAME, "--out", str(out), *options])

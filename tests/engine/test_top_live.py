@@ -9,17 +9,13 @@ import pytest
 from kvtop_lib import cli
 from kvtop_lib.engine import SERVED_NAME, Server
 from kvtop_lib.engine.client import call
-from kvtop_lib.params import load_arm, load_model
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    """A drafting server, four tokens verified per forward."""
-    folder = tmp_path_factory.mktemp("top")
-    with Server.launch(
-        load_model("tiny-glm"), load_arm("mtp_w4"), folder, timeout_s=1800
-    ) as running:
-        yield running
+@pytest.fixture
+def server(servers):
+    """A drafting server, four tokens verified per forward, with empty caches."""
+    servers["mtp_w4"].flush_cache()
+    return servers["mtp_w4"]
 
 
 def top(monkeypatch, capsys, *args: str) -> dict:
