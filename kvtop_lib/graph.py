@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from kvtop_lib.digest import digest, file_digest
 from kvtop_lib.params import Profile
 from kvtop_lib.plan import ANALYSIS_S, DEPLOY_S, lifetimes
-from kvtop_lib.terms import KvtopError
 
 BASELINE = "baseline"
 
@@ -95,28 +93,16 @@ def steps(profile: Profile) -> list[Step]:
     return [*deploys(profile), *blocks(profile), *analyses()]
 
 
-@contextmanager
-def alone(run: Path) -> Iterator[None]:
-    """Hold a run for one step; a holder that is killed lets go.
-
-    A killed make leaves its step running, and two servers at once would disturb each other.
-
-    Raises
-    ------
-    KvtopError
-        When another process holds it.
-    """
-    run.mkdir(parents=True, exist_ok=True)
-    with (run / ".lock").open("a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            other = f"process {file.read().strip() or 'unknown'} works on run {run.name!r}"
-            raise KvtopError(f"{other}; wait until it ends, or end it") from None
-        file.truncate(0)
-        print(os.getpid(), file=file, flush=True)
-        yield
+def set_aside(run: Path, path: Path) -> Path | None:
+    """Move `path` to ``<run>/superseded/<its name>-<time>``; None when there is nothing."""
+    if not path.exists():
+        return None
+    name = path.relative_to(run).as_posix().replace("/", "-")
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
+    target = run / "superseded" / f"{name}-{stamp}"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    os.replace(path, target)
+    return target
 
 
 def left_s(profile: Profile, run: Path) -> float:

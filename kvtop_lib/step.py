@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 
 from kvtop_lib import graph, keys, paths
+from kvtop_lib.caller import alone
 from kvtop_lib.digest import write_if_changed
 from kvtop_lib.graph import Step
 from kvtop_lib.params import Model, Profile, load_model, load_profile
@@ -31,18 +30,6 @@ RETRY = "retry"  # in a block's folder: loads that are asked for again
 def say(text: str) -> None:
     """A line of progress, at once."""
     print(text, flush=True)
-
-
-def set_aside(run: Path, path: Path) -> Path | None:
-    """Move `path` to ``<run>/superseded/<its name>-<time>``; None when there is nothing."""
-    if not path.exists():
-        return None
-    name = path.relative_to(run).as_posix().replace("/", "-")
-    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
-    target = run / "superseded" / f"{name}-{stamp}"
-    target.parent.mkdir(parents=True, exist_ok=True)
-    os.replace(path, target)
-    return target
 
 
 def update_keys(profile: Profile, run: Path) -> None:
@@ -102,7 +89,7 @@ def execute(step: Step, profile: Profile, run: Path) -> None:
         begun = run / step.folder / BEGUN
         if step.block and begun.is_file() and begun.read_text().strip() == wanted:
             say("  goes on where it stopped")
-        elif old := set_aside(run, run / step.folder):
+        elif old := graph.set_aside(run, run / step.folder):
             say(f"  earlier records kept in {old.relative_to(run)}")
         if step.block:
             write_if_changed(begun, wanted + "\n")
@@ -159,7 +146,7 @@ def do(profile_name: str, name: str) -> None:
     """Do one step; errors as in the functions above, and for a step that the run does not have."""
     profile = load_profile(profile_name)
     run = paths.runs_dir().resolve() / profile.id
-    with graph.alone(run):
+    with alone(run):
         _do(profile, run, name)
 
 
@@ -170,7 +157,7 @@ def _do(profile: Profile, run: Path, name: str) -> None:
     elif name == "manifest":
         from kvtop_lib import provenance
 
-        set_aside(run, run / "manifest.json")
+        graph.set_aside(run, run / "manifest.json")
         provenance.write_manifest(profile, run, keys.fingerprints(profile, run))
     elif name == "derive":
         derive_all(run)

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "kvtop_lib"
 FLOORS = [
     {"terms", "paths"},
-    {"params", "store", "digest", "runner"},
+    {"params", "store", "digest", "runner", "caller"},
     {"provenance", "plan"},
     {"trace", "models", "engine"},
     {"replay"},

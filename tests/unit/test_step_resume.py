@@ -107,8 +107,8 @@ def test_failed_points_are_asked_for_by_name_and_only_once(play, capsys):
 
 
 def test_a_run_is_worked_on_by_one_process_at_a_time(play, capsys):
-    holder = "import sys\nfrom pathlib import Path\nfrom kvtop_lib import graph\n"
-    holder += "with graph.alone(Path(sys.argv[1])):\n    print('held', flush=True)\n    input()"
+    holder = "import sys\nfrom pathlib import Path\nfrom kvtop_lib.caller import alone\n"
+    holder += "with alone(Path(sys.argv[1])):\n    print('held', flush=True)\n    input()"
     command = [sys.executable, "-c", holder, str(play["run"])]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout.readline() == b"held\n"
