@@ -153,7 +153,7 @@ class Block:
     def _derive(self, server: Server, folder: Path) -> dict[str, Any]:
         if server.iterations_file is not None:
             cut(server.iterations_file, folder, alive=server.alive)
-        return derive(folder)
+        return derive(folder, targets=self.profile.targets)
 
     def _labels(self, load: Load) -> dict[str, Any]:
         where = (self.arm.id, self.number, self.workload.id, load_name(load))

@@ -12,7 +12,8 @@ formatting or saving a notebook in JupyterLab change nothing. Keys of a run, in 
 ``manifest.key``
     All of these, and the profile's prose.
 ``30_acceptance.key``, ``40_iterations.key``, ``50_decision.key``, ``90_note.key``, ``derive.key``
-    The notebook with its prose, and the sources of metrics, statistics, figures and note.
+    The notebook with its prose, and the sources of metrics, statistics, figures and note;
+    ``derive`` has the latency targets as well.
 
 ``<key>.inputs.json`` beside a measurement's key names each ingredient's own hash, so that a
 re-measurement can say why.
@@ -60,7 +61,9 @@ ANALYSES = (
 )  # fmt: skip
 ENGINE_PINS = ("sglang", "torch", "transformers")
 WORDS = {"id", "title", "description", "licence", "weights"}  # prose of a parameter file
-PLAN_WORDS = {*WORDS, "arms", "only", "blocks", "model", "workload", "lossless_prompts"}
+PLAN_WORDS = {
+    *WORDS, "arms", "only", "blocks", "model", "workload", "lossless_prompts", "targets",
+}  # fmt: skip
 
 
 def pins(names: Iterable[str]) -> dict[str, str]:
@@ -147,7 +150,7 @@ def run_keys(profile: Profile) -> dict[str, dict[str, Any]]:
         keys[f"{arm.id}.deploy"] = deploy_inputs(profile, model, arm)
         keys[arm.id] = block_inputs(profile, model, workload, arm)
     keys["manifest"] = {"profile": fields(profile, set()), "keys": digest(keys)}
-    keys["derive"] = {"code of metrics": sources(DERIVES)}
+    keys["derive"] = {"code of metrics": sources(DERIVES), "targets": profile.targets}
     analysis = sources(ANALYSES)
     arms = [load_arm(a).title for a in profile.arms]
     for name in ("30_acceptance", "40_iterations", "50_decision", "90_note"):

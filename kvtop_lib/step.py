@@ -116,7 +116,7 @@ def ask_again(profile: Profile, run: Path) -> None:
             say(f"{step.name}: {', '.join(loads)} to be measured again")
 
 
-def derive_all(run: Path) -> None:
+def derive_all(profile: Profile, run: Path) -> None:
     """Compute all points anew from their raw records; a changed one gets a new result line."""
     from kvtop_lib import metrics
     from kvtop_lib.store import Run, jsonable
@@ -127,7 +127,7 @@ def derive_all(run: Path) -> None:
         if not (records.folder(row) / "recording.json").is_file():
             continue  # it failed before there was anything to derive from
         old = {k: v for k, v in latest[row["line"]].items() if k != "line"}
-        point = metrics.derive(records.folder(row))
+        point = metrics.derive(records.folder(row), targets=profile.targets)
         if jsonable(point) != jsonable(old):
             line = records.append_result(point)
             say(f"{row['arm']} b{row['block']} {row['load']}: derived anew, line {line}")
@@ -160,7 +160,7 @@ def _do(profile: Profile, run: Path, name: str) -> None:
         graph.set_aside(run, run / "manifest.json")
         provenance.write_manifest(profile, run, keys.fingerprints(profile, run))
     elif name == "derive":
-        derive_all(run)
+        derive_all(profile, run)
         (run / "derive.key").touch()
     elif name == "note":
         render(profile, run)

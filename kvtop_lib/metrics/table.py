@@ -80,9 +80,10 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric(
         "goodput", "goodput",
-        "requests (and their tokens) that end ok and meet every latency target / window; "
-        "attainment: their share of the requests sent in the window", "1/s, tok/s, share",
-        "decision", _CLIENT,
+        "requests (and their tokens) that end ok and meet every latency target of the profile / "
+        "window; attainment: their share of the requests sent in the window; "
+        "attainment_by_target: the share that ends ok and meets one target, by its key",
+        "1/s, tok/s, share", "decision", _CLIENT,
     ),
     Metric(
         "counts", "requests by status", "requests sent in the window by how they ended", "requests",

@@ -83,15 +83,25 @@ def goodput(window: pd.DataFrame, targets: dict[str, float], window_s: float) ->
     Returns
     -------
     dict
-        ``requests_s``, ``tok_s``, ``attainment`` (share of the requests sent in the window;
-        failures and timeouts miss) and the targets.
+        ``requests_s``, ``tok_s``, ``attainment`` (share of the requests sent in the window that
+        meet all; failures and timeouts miss), ``attainment_by_target`` (the share that meets
+        each, by its column) and the ``targets``.
     """
-    met = window["status"] == "ok"
-    for column, limit in targets.items():
-        met &= window[column].fillna(0.0) <= limit  # no TPOT: all tokens came at once
+    ok = window["status"] == "ok"
+    each = {  # no TPOT: all tokens came at once
+        column: ok & (window[column].fillna(0.0) <= limit) for column, limit in targets.items()
+    }
+    met = ok.copy()
+    for kept in each.values():
+        met &= kept
     return {
         "requests_s": float(met.sum() / window_s),
         "tok_s": float(window.loc[met, "output_tokens"].sum() / window_s),
-        "attainment": float(met.mean()) if len(window) else None,
+        "attainment": _share(met),
+        "attainment_by_target": {column: _share(kept) for column, kept in each.items()},
         "targets": dict(targets),
     }
+
+
+def _share(met: pd.Series) -> float | None:
+    return float(met.mean()) if len(met) else None

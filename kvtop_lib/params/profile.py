@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from kvtop_lib.params.base import ParamsFile
 from kvtop_lib.params.shape import Load, LoadField
+
+LATENCY_TARGETS = ("ttft_s", "tpot_s", "e2e_s")
+"""Latencies of single requests that a target may limit."""
 
 
 class Profile(ParamsFile):
@@ -26,6 +29,7 @@ class Profile(ParamsFile):
     drain_s: float = Field(ge=0)
     timeout_s: float = Field(gt=0)  # of one request
     lossless_prompts: int = Field(default=20, ge=0)
+    targets: dict[str, float] = {}  # latency targets of a request: limits in s by `LATENCY_TARGETS`
 
     def loads_of(self, arm: str) -> list[Load]:
         """Loads at which an arm is measured, in the profile's order."""
@@ -35,6 +39,17 @@ class Profile(ParamsFile):
     def point_s(self) -> float:
         """Longest time of one point, in seconds."""
         return self.burn_in_s + self.warmup_s + self.window_s + self.drain_s
+
+    @field_validator("targets")
+    @classmethod
+    def _known_targets(cls, targets: dict[str, float]) -> dict[str, float]:
+        for name, limit in targets.items():
+            if name not in LATENCY_TARGETS:
+                known = ", ".join(LATENCY_TARGETS)
+                raise ValueError(f"no latency target on {name!r}; known: {known}")
+            if limit <= 0:
+                raise ValueError(f"the limit of {name} must be seconds above 0, not {limit:g}")
+        return targets
 
     @model_validator(mode="after")
     def _no_repeats(self) -> Self:

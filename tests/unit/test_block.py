@@ -43,7 +43,7 @@ def play(tmp_path, monkeypatch):
         if outcome["status"] == "aborted":
             raise KeyboardInterrupt
 
-    def derive(folder):
+    def derive(folder, targets):
         labels = json.loads((folder / "recording.json").read_text())
         status = outcome["status"]
         return {**labels, "status": status, "reason": "" if status == "ok" else status}

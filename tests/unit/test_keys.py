@@ -76,6 +76,7 @@ def changed(before: dict[str, str]) -> set[str]:
         ("profiles/p", {"blocks": 3, "description": "more repeats"}, set()),
         ("profiles/p", {"only": {"mtp_w2": [1]}}, {"mtp_w2"}),
         ("profiles/p", {"lossless_prompts": 5}, {f"{a}.deploy" for a in ARM_KEYS}),
+        ("profiles/p", {"targets": {"ttft_s": 1.0}}, {"derive"}),
         ("workloads/w", {"think_factor": 1.0}, ARM_KEYS),
         ("models/m", {"context_tokens": 1024}, ARM_KEYS | {f"{a}.deploy" for a in ARM_KEYS}),
         ("models/m", {"mtp": {"algorithm": "NEXTN"}}, {"mtp_w2", "mtp_w2.deploy"}),

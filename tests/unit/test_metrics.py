@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -15,7 +16,8 @@ from kvtop_lib.metrics import METRICS, derive, percentile, table
 from kvtop_lib.metrics.latency import arrivals, gaps, latencies, per_request
 from kvtop_lib.metrics.throughput import flow, goodput, mean_between, occupancy, window_tokens
 from kvtop_lib.paths import repo_root
-from kvtop_lib.store import METRIC_KEYS
+from kvtop_lib.step import derive_all
+from kvtop_lib.store import METRIC_KEYS, Run
 
 # request: chunks as (received, cumulative tokens); window [10, 20)
 CHUNKS = {
@@ -96,7 +98,7 @@ def test_the_flow_of_requests_that_were_asked_for_and_that_ended(window):
     assert f["send_delay_s"] == {"p50": 0.5, "p99": pytest.approx(1.94), "max": 2.0}
 
 
-def _point(tmp_path, **columns) -> dict:
+def _point(tmp_path, labels=None, **columns) -> dict:
     """A derived point of the table's requests, with more columns."""
     none = {"matches_recorded": None, "uncounted_chunks": 0, "error": None, "turn": 0, "lane": 0}
     more = {"session": list("abcdef"), "prompt_tokens": 9, "cached_tokens": 0}
@@ -113,6 +115,7 @@ def _point(tmp_path, **columns) -> dict:
         "plan": {"max_output_tokens": 9}, "counters": {"before": {}, "after": {}}, "c": None,
         "rate": 0.5, "load": "r0.50", "client": {}, "outcome": "complete", "reason": "",
         "started_utc": "t", "sessions": {}, "shape": {"loop": "open", "arrivals": "poisson"},
+        **(labels or {}),
     }  # fmt: skip
     (tmp_path / "recording.json").write_text(json.dumps(facts))
     return derive(tmp_path)
@@ -135,6 +138,31 @@ def test_requests_drawn_to_be_aborted_are_counted_and_judge_no_server(tmp_path, 
     assert point["output_tokens_window"] == 22 and point["asked_rate"] == 0.5
     again = derive(tmp_path, targets={"ttft_s": 0.9})["goodput"]
     assert (again["requests_s"], again["attainment"]) == (0.1, 0.5)
+
+
+def test_attainment_of_the_profile_s_targets_is_stored_with_the_point(tmp_path, monkeypatch):
+    monkeypatch.setattr("kvtop_lib.metrics.audits.MIN_REQUESTS", 1)
+    monkeypatch.setattr("kvtop_lib.metrics.audits.TREND_SHARE", 9)
+    run = Run(tmp_path)
+    labels = {"arm": "a", "block": 1, "workload": "w", "attempt": 1}
+    folder = run.point_dir("a", 1, "w", "r0.50")
+    folder.mkdir(parents=True)
+    run.append_result(point := _point(folder, labels))
+    assert point["status"] == "ok" and "goodput" not in point
+    (tmp_path / "keys").mkdir()
+    (tmp_path / "keys" / "derive.key").write_text("k")
+    targets = {"ttft_s": 0.9, "e2e_s": 7.0}
+    derive_all(SimpleNamespace(targets=targets), tmp_path)
+    # of five requests 1 and 3 meet both, 2 the second alone; 4 and 5 failed
+    stored = json.loads((folder / "point.json").read_text())["goodput"]
+    assert stored["attainment"] == 0.4
+    assert stored["attainment_by_target"] == {"ttft_s": 0.4, "e2e_s": 0.6}
+    first, second = run.lines()
+    assert "goodput" not in first and second["goodput"] == stored
+    (row,) = run.results().to_dict("records")
+    assert row["goodput_attainment_by_target_e2e_s"] == 0.6
+    derive_all(SimpleNamespace(targets=targets), tmp_path)
+    assert len(run.lines()) == 2  # nothing has changed
 
 
 def test_a_point_whose_load_was_to_be_aborted_altogether_has_no_number(tmp_path):
@@ -208,6 +236,13 @@ def test_goodput_counts_requests_and_their_tokens(window):
     # requests 1 and 3 meet both; 2 is too slow, 4 and 5 failed
     assert (g["requests_s"], g["tok_s"], g["attainment"]) == (0.2, 1.1, 2 / 5)
     assert goodput(window, {"tpot_s": 0.5}, 10.0)["requests_s"] == 0.2
+    # TTFT: 1 and 3; end to end: 1, 2 and 3; TPOT: 3 alone, whose tokens came at once
+    g = goodput(window, {"ttft_s": 0.9, "e2e_s": 7.0, "tpot_s": 0.1}, 10.0)
+    assert g["attainment_by_target"] == {"ttft_s": 2 / 5, "e2e_s": 3 / 5, "tpot_s": 1 / 5}
+    assert (g["requests_s"], g["tok_s"], g["attainment"]) == (0.1, 0.2, 1 / 5)
+    assert goodput(window.iloc[:0], {"ttft_s": 1.0}, 10.0)["attainment_by_target"] == {
+        "ttft_s": None
+    }
 
 
 finite = st.lists(st.floats(0, 1e6), min_size=1, max_size=40)

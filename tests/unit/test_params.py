@@ -102,7 +102,7 @@ def test_a_missing_name_suggests_the_closest(params):
         load_arm("basline")
 
 
-def _profile(params, arms, loads="[1, 2]"):
+def _profile(params, arms, loads="[1, 2]", more=""):
     params("arms", "baseline", "title: Baseline\n")
     params("arms", "mtp_w3", ARM)
     params("models", "plain", "title: Plain\ncheckpoint: /x\ncontext_tokens: 2048\n")
@@ -111,7 +111,7 @@ def _profile(params, arms, loads="[1, 2]"):
         "profiles",
         "p",
         f"title: P\nmodel: plain\nworkload: w\narms: {arms}\nloads: {loads}\n"
-        "burn_in_s: 1\nwarmup_s: 2\nwindow_s: 30\ndrain_s: 4\ntimeout_s: 9\n",
+        "burn_in_s: 1\nwarmup_s: 2\nwindow_s: 30\ndrain_s: 4\ntimeout_s: 9\n" + more,
     )
     return load_profile("p")
 
@@ -135,3 +135,14 @@ def test_a_profile_is_checked_before_anything_starts(params, arms, loads, said):
     with pytest.raises(KvtopError) as e:
         _profile(params, arms, loads)
     assert said in str(e.value)
+
+
+def test_latency_targets_are_limits_of_known_latencies(params):
+    assert _profile(params, "[baseline]").targets == {}
+    profile = _profile(params, "[baseline]", more="targets: {ttft_s: 0.5, tpot_s: 0.1}\n")
+    assert profile.targets == {"ttft_s": 0.5, "tpot_s": 0.1}
+    known = "targets: no latency target on 'ttft'; known: ttft_s, tpot_s, e2e_s"
+    with pytest.raises(KvtopError, match=known):
+        _profile(params, "[baseline]", more="targets: {ttft: 1}\n")
+    with pytest.raises(KvtopError, match="the limit of e2e_s must be seconds above 0, not 0"):
+        _profile(params, "[baseline]", more="targets: {e2e_s: 0}\n")
