@@ -12,6 +12,7 @@ from kvtop_lib.engine import SERVED_NAME, Server, deployment
 from kvtop_lib.engine.iterations_stream import cut
 from kvtop_lib.metrics import derive
 from kvtop_lib.metrics.audits import PAGE_TOKENS
+from kvtop_lib.pace import start_s
 from kvtop_lib.params import load_arm, load_model, load_profile, load_workload
 from kvtop_lib.params.shape import Load, load_name
 from kvtop_lib.provenance import git, machine_state
@@ -85,7 +86,8 @@ class Block:
         number = self._launches + 1
         folder = self.folder if number == 1 else self.folder / f"launch{number}"
         state = {"launch": number, "before": machine_state()}
-        server = Server.launch(self.model, self.arm, folder)
+        expected_s = start_s(self.records.path, self.arm.id)
+        server = Server.launch(self.model, self.arm, folder, expected_s=expected_s)
         record = deployment(server, self.model, self.arm)
         self._page_tokens = record.get("resolved", {}).get("page_size") or PAGE_TOKENS
         write_json(folder / "deployment.json", record)

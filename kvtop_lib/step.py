@@ -50,6 +50,8 @@ def ensure_model(model: Model) -> None:
         When the builder fails.
     """
     if model.builder:
+        if not (model.path / "config.json").is_file():
+            say(f"  building the checkpoint of {model.id!r} first")
         command = [sys.executable, "-m", f"kvtop_lib.models.{model.builder}"]
         if subprocess.run(command, stdout=subprocess.DEVNULL).returncode:
             raise KvtopError(f"the checkpoint of {model.id!r} could not be built")

@@ -17,6 +17,7 @@ from kvtop_lib.engine.client import call, free_port
 from kvtop_lib.engine.command import HOST, RECORD, SERVED_NAME, Command, server_command
 from kvtop_lib.params import Arm, Model
 from kvtop_lib.params.base import ServerArgs
+from kvtop_lib.plan import LAUNCH_S
 from kvtop_lib.terms import KvtopError
 
 _SECRET = ("api_key", "admin_api_key", "password", "secret", "hf_token", "ssl_")
@@ -61,13 +62,22 @@ class Server:
             )
 
     @classmethod
-    def launch(cls, model: Model, arm: Arm, folder: Path | str, *, timeout_s: float = 600) -> Self:
-        """Start the server of `arm` and return once a real request has passed.
+    def launch(
+        cls,
+        model: Model,
+        arm: Arm,
+        folder: Path | str,
+        *,
+        timeout_s: float = 600,
+        expected_s: float = LAUNCH_S,
+    ) -> Self:
+        """Start the server of `arm`, say so, and return once a real request has passed.
 
         Parameters
         ----------
         folder : receives ``server.log``, and ``iterations.jsonl`` when the arm records them.
         timeout_s : longest wait, seconds.
+        expected_s : what to tell a waiting user, seconds (`kvtop_lib.pace.start_s`).
 
         Raises
         ------
@@ -77,6 +87,7 @@ class Server:
         if not (model.path / "config.json").is_file():
             mend = "run `make model`" if model.builder else "correct `checkpoint` in its file"
             raise KvtopError(f"model {model.id!r} has no checkpoint at {model.path}; {mend}")
+        print(f"{arm.id}: starting the server (about {expected_s:.0f} s)", flush=True)
         port = free_port(HOST)
         folder = Path(folder)
         command = server_command(model, arm, port, folder / "iterations.jsonl")

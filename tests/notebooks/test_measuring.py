@@ -1,6 +1,7 @@
 """`10_deploy` and `20_sweep` against an engine with a script: records say what was played."""
 
 import json
+import re
 
 import pytest
 import yaml
@@ -31,7 +32,8 @@ def test_deployments_are_recorded_and_compared_with_the_baseline(root):
     }  # fmt: skip
     assert record["kv_tokens"] == 4096 and record["requested"]["dtype"] == "float32"
     assert record["startup_s"] > 0 and record["memory_bytes"] > 1_000_000
-    assert any("4096 KV tokens" in text for text in shown)
+    start = r"baseline: starting the server \(about 40 s\)\nbaseline: ready after \d+ s, 4096 KV"
+    assert re.search(start, "".join(shown))
 
     record, shown = deploy(root, "mtp_w2")
     assert record["lossless"]["matched"] == 6 and record["lossless"]["mismatches"] == []

@@ -48,7 +48,7 @@ def play(tmp_path, monkeypatch):
         status = outcome["status"]
         return {**labels, "status": status, "reason": "" if status == "ok" else status}
 
-    def launch(model, arm, folder):
+    def launch(model, arm, folder, expected_s):
         outcome["launched"].append(Path(folder).name)
         return Server()
 

@@ -6,9 +6,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from kvtop_lib.engine import server as server_module
 from kvtop_lib.engine.client import free_port
 from kvtop_lib.engine.command import Command
 from kvtop_lib.engine.deployment import changed_args, portable
@@ -113,6 +115,17 @@ def test_nothing_is_asked_before_the_engine_s_own_warm_up_is_over(tmp_path):
     with fake(tmp_path, "--cold", "3") as server:
         server.wait_ready(300)
         assert server.resolved()["early"] == 0
+
+
+def test_a_start_is_announced_before_the_wait(tmp_path, monkeypatch, capsys):
+    (tmp_path / "config.json").write_text("{}")
+    argv = (sys.executable, "-c", "")
+    monkeypatch.setattr(server_module, "server_command", lambda *_: Command({}, argv, {}))
+    said = []
+    monkeypatch.setattr(Server, "wait_ready", lambda *_: said.append(capsys.readouterr().out))
+    model, arm = SimpleNamespace(id="m", path=tmp_path, builder=None), SimpleNamespace(id="mtp_w2")
+    Server.launch(model, arm, tmp_path / "run", expected_s=12.4).stop()
+    assert said == ["mtp_w2: starting the server (about 12 s)\n"]
 
 
 def test_a_server_that_never_answers_is_given_up(tmp_path):

@@ -14,7 +14,7 @@ PACKAGE = ROOT / "kvtop_lib"
 FLOORS = [
     {"terms", "paths"},
     {"params", "store", "digest", "runner", "caller"},
-    {"provenance", "plan"},
+    {"provenance", "plan", "pace"},
     {"trace", "models", "engine"},
     {"replay"},
     {"metrics", "stats"},

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -127,3 +128,13 @@ def test_a_fault_of_the_disk_is_one_sentence(play, monkeypatch, capsys):
     monkeypatch.setattr(step, "update_keys", full)
     assert step.main(["p", "keys"]) == 1
     assert capsys.readouterr().err == "kvtop: a/file: No space left on device\n"
+
+
+def test_building_the_checkpoint_is_told_where_there_is_none(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(step.subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=0))
+    model = SimpleNamespace(id="m", builder="b", path=tmp_path)
+    step.ensure_model(model)
+    assert capsys.readouterr().out == "  building the checkpoint of 'm' first\n"
+    (tmp_path / "config.json").write_text("{}")
+    step.ensure_model(model)
+    assert capsys.readouterr().out == ""
