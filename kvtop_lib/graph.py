@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -11,6 +12,7 @@ from pathlib import Path
 from kvtop_lib.digest import digest, file_digest
 from kvtop_lib.params import Profile
 from kvtop_lib.plan import ANALYSIS_S, DEPLOY_S, lifetimes
+from kvtop_lib.store import read_json, write_json
 
 BASELINE = "baseline"
 
@@ -66,6 +68,23 @@ class Step:
         except OSError:
             return False
 
+    @property
+    def kind(self) -> str:
+        """Steps of one kind take about as long as planned, or all longer: analyses are one kind."""
+        return self.notebook if self.folder != "." else "analysis"
+
+    def note_time(self, run: Path, took_s: float) -> None:
+        """Record the time of a whole execution, seconds."""
+        write_json(self._time_file(run), {"took_s": took_s})
+
+    def took_s(self, run: Path) -> float | None:
+        """Time of the finished step; None when it is not done or went on from an interruption."""
+        file = self._time_file(run)
+        return read_json(file)["took_s"] if self.done(run) and file.is_file() else None
+
+    def _time_file(self, run: Path) -> Path:
+        return self.target(run).with_suffix(".took.json")
+
 
 def deploys(profile: Profile) -> list[Step]:
     """One probe deployment per arm, the baseline first: the others are compared with it."""
@@ -105,9 +124,22 @@ def set_aside(run: Path, path: Path) -> Path | None:
     return target
 
 
-def left_s(profile: Profile, run: Path) -> float:
-    """Expected time of the steps that are not done, seconds."""
-    return sum(step.estimate_s for step in steps(profile) if not step.done(run))
+def left_s(profile: Profile, run: Path) -> dict[str, float]:
+    """Expected time of each step that is not done, by name, seconds.
+
+    The plan's estimate, times what the finished steps of the same kind took over what was planned
+    for them: the plan knows no machine.
+    """
+    planned_s, took_s = Counter(), Counter()
+    for step in steps(profile):
+        if (measured := step.took_s(run)) is not None:
+            planned_s[step.kind] += step.estimate_s
+            took_s[step.kind] += measured
+    return {
+        s.name: s.estimate_s * (took_s[s.kind] / planned_s[s.kind] if planned_s[s.kind] else 1.0)
+        for s in steps(profile)
+        if not s.done(run)
+    }
 
 
 def minutes(seconds: float) -> str:

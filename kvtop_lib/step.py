@@ -13,6 +13,7 @@ import argparse
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from kvtop_lib import graph, keys, paths
@@ -84,19 +85,24 @@ def execute(step: Step, profile: Profile, run: Path) -> None:
         return
     everything = graph.steps(profile)
     place = f"[{everything.index(step) + 1}/{len(everything)}] {step.name.replace('/', ', ')}"
-    left = graph.minutes(graph.left_s(profile, run))
-    say(f"{place}: {graph.minutes(step.estimate_s)}; whole run: {left} left")
-    wanted = step.wanted(run)
+    left_s = graph.left_s(profile, run)
+    whole = graph.minutes(sum(left_s.values()))
+    say(f"{place}: {graph.minutes(left_s[step.name])}; whole run: {whole} left")
+    wanted, resumed = step.wanted(run), False
     if step.folder != ".":
         begun = run / step.folder / BEGUN
         if step.block and begun.is_file() and begun.read_text().strip() == wanted:
+            resumed = True
             say("  goes on where it stopped")
         elif old := graph.set_aside(run, run / step.folder):
             say(f"  earlier records kept in {old.relative_to(run)}")
         if step.block:
             write_if_changed(begun, wanted + "\n")
         ensure_model(load_model(profile.model))
+    began = time.monotonic()
     runner.run(paths.notebooks_dir() / f"{step.notebook}.ipynb", target, given(step, profile, run))
+    if not resumed:
+        step.note_time(run, time.monotonic() - began)
     write_if_changed(target.with_suffix(".key"), wanted + "\n")
     if step.block:
         (run / step.folder / RETRY).unlink(missing_ok=True)

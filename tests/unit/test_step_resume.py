@@ -75,6 +75,7 @@ def test_a_killed_block_goes_on_where_it_stopped(play, capsys):
     assert (block / "raw").is_file() and not (play["run"] / "superseded").exists()
     step.do("p", "baseline/b1")
     assert len(play["seen"]) == 2  # done: not run again
+    assert not list(block.glob("*.took.json"))  # not the time of a whole block
 
 
 def test_another_key_sets_the_unfinished_block_aside(play, tmp_path):
@@ -96,12 +97,15 @@ def test_failed_points_are_asked_for_by_name_and_only_once(play, capsys):
     step.do("p", "baseline/b1")
     (one,) = graph.blocks(load_profile("p"))
     assert one.done(play["run"])
+    took_s = one.took_s(play["run"])
+    assert took_s is not None
     step.do("p", "retry")
     assert "baseline/b1: c4 to be measured again" in capsys.readouterr().out
     assert not one.done(play["run"])
     play["status"] = "ok"
     step.do("p", "baseline/b1")
     assert play["seen"] == [[], ["c4"]] and one.done(play["run"])
+    assert one.took_s(play["run"]) == took_s  # the whole block's, not the one point's
     assert not (play["run"] / "baseline" / "b1" / "retry").exists()
     step.do("p", "retry")  # nothing has failed any more
     assert one.done(play["run"]) and "measured again" not in capsys.readouterr().out
