@@ -116,12 +116,19 @@ def ask_again(profile: Profile, run: Path) -> None:
     results = Run(run).results()
     bad = results[results["status"] != "ok"]
     planned = {(s.arm, s.block): s for s in graph.blocks(profile)}
+    asked = False
     for (arm, block), points in bad.groupby(["arm", "block"]):
         if (step := planned.get((arm, int(block)))) and step.done(run):
             loads = points["load"].tolist()
             (run / step.folder / RETRY).write_text("\n".join(loads) + "\n", encoding="utf-8")
             step.target(run).unlink()
             say(f"{step.name}: {', '.join(loads)} to be measured again")
+            asked = True
+    if not asked:
+        why = "no point has been measured yet" if results.empty else "every measured point is ok"
+        if not bad.empty:
+            why = "points that are not ok are all in blocks that have not ended or are not planned"
+        say(f"nothing to measure again: {why}")
 
 
 def derive_all(profile: Profile, run: Path) -> None:

@@ -107,8 +107,21 @@ def test_failed_points_are_asked_for_by_name_and_only_once(play, capsys):
     assert play["seen"] == [[], ["c4"]] and one.done(play["run"])
     assert one.took_s(play["run"]) == took_s  # the whole block's, not the one point's
     assert not (play["run"] / "baseline" / "b1" / "retry").exists()
+    capsys.readouterr()
     step.do("p", "retry")  # nothing has failed any more
-    assert one.done(play["run"]) and "measured again" not in capsys.readouterr().out
+    assert one.done(play["run"])
+    assert capsys.readouterr().out == "nothing to measure again: every measured point is ok\n"
+
+
+def test_a_retry_with_nothing_to_do_says_why(play, capsys):
+    step.do("p", "retry")
+    assert capsys.readouterr().out == "nothing to measure again: no point has been measured yet\n"
+    play["fails"] = True
+    with pytest.raises(KvtopError, match="killed"):
+        step.do("p", "baseline/b1")
+    capsys.readouterr()
+    step.do("p", "retry")
+    assert "nothing to measure again: points that are not ok are all in" in capsys.readouterr().out
 
 
 def test_a_run_is_worked_on_by_one_process_at_a_time(play, capsys):
