@@ -95,6 +95,8 @@ def _outputs(file: Path, key: str) -> list:
 
 def verdict(result: dict[str, Any]) -> str:
     """A probe's result in one line."""
+    if not result["prompts"]:
+        return "lossless probe: nothing was probed (lossless_prompts: 0), no output was compared"
     where = f"{result['prompts']} prompts, {result['tokens']} tokens, {result['c']} at a time"
     if result["role"] == "reference":
         return f"lossless probe: {where}, stored as the reference"

@@ -154,6 +154,12 @@ def test_lossless_result_is_told_as_recorded(folder, tmp_path):
         record["lossless"]["matched"] = 20
         file.write_text(json.dumps(record))
     assert "changed no output in the probe" in Article(run).lossless()
+    none = {"role": "compared", "prompts": 0, "tokens": 0, "matched": 0, "mismatches": []}
+    for arm in truth.ARMS[1:]:  # lossless_prompts: 0
+        file = run / arm / "deploy" / "deployment.json"
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"lossless": none}))
+    text = Article(run).lossless()
+    assert "No arm was compared" in text and "Not probed" in text and "equal" not in text
     for arm in truth.ARMS[1:]:
         (run / arm / "deploy" / "deployment.json").unlink()
     text = Article(run).lossless()
