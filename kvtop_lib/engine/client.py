@@ -1,7 +1,8 @@
-"""Small blocking calls to a server on this machine (the replay has a client of its own)."""
+"""Small blocking calls to a server (the traffic of a replay has a client of its own)."""
 
 from __future__ import annotations
 
+import http.client
 import json
 import socket
 import urllib.error
@@ -10,7 +11,12 @@ from typing import Any
 
 from kvtop_lib.terms import KvtopError
 
-_LOCAL = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # never through a proxy
+_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+def direct(request: str | urllib.request.Request, timeout_s: float) -> http.client.HTTPResponse:
+    """Open an address, never through a proxy; errors as `urllib.request.urlopen`."""
+    return _DIRECT.open(request, timeout=timeout_s)
 
 
 def call(url: str, body: dict | None = None, *, method: str | None = None, timeout_s: float) -> Any:
@@ -26,7 +32,7 @@ def call(url: str, body: dict | None = None, *, method: str | None = None, timeo
         url, data=data, headers={"Content-Type": "application/json"}, method=method
     )
     try:
-        with _LOCAL.open(request, timeout=timeout_s) as reply:
+        with direct(request, timeout_s) as reply:
             text = reply.read().decode()
     except urllib.error.HTTPError as e:
         detail = " ".join(e.read().decode(errors="replace").split())[:300]
@@ -37,6 +43,33 @@ def call(url: str, body: dict | None = None, *, method: str | None = None, timeo
         return json.loads(text)
     except json.JSONDecodeError:
         return text
+
+
+def flush(url: str, timeout_s: float = 30.0) -> None:
+    """Empty the server's prefix cache and, with n-gram drafts, its memory of past outputs.
+
+    SGLang refuses while a request runs or waits, so the server is asked to wait until it is
+    idle. Called before every point, in every arm alike.
+
+    Raises
+    ------
+    KvtopError
+        When the server refuses or does not answer.
+    """
+    request = urllib.request.Request(f"{url}/flush_cache?timeout={timeout_s:g}", method="POST")
+    try:
+        with direct(request, timeout_s + 10):
+            return
+    except urllib.error.HTTPError as e:
+        text = e.read().decode("utf-8", "replace").strip()
+        if e.code in (404, 405):
+            raise KvtopError(
+                f"{url} has no /flush_cache, so it is not SGLang; start it anew before a point and "
+                "give --no-flush"
+            ) from e
+        raise KvtopError(f"the server did not flush its cache (HTTP {e.code}): {text}") from e
+    except OSError as e:
+        raise KvtopError(f"no answer from {url}/flush_cache: {e}; is the server up?") from e
 
 
 def free_port(host: str) -> int:

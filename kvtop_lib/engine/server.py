@@ -13,7 +13,7 @@ from typing import Any, Self
 import psutil
 
 from kvtop_lib.engine import log, supervise
-from kvtop_lib.engine.client import call, free_port
+from kvtop_lib.engine.client import call, flush, free_port
 from kvtop_lib.engine.command import HOST, RECORD, SERVED_NAME, Command, server_command
 from kvtop_lib.params import Arm, Model
 from kvtop_lib.params.base import ServerArgs
@@ -173,7 +173,7 @@ class Server:
                     f"the server has ended: {log.reason(self.log_file)} (log: {self.log_file})"
                 )
             try:
-                call(f"{self.url}/flush_cache", {}, timeout_s=timeout_s)
+                flush(self.url, max(0.0, deadline - time.monotonic()))
                 return
             except KvtopError as e:
                 if time.monotonic() > deadline:

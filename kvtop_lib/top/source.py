@@ -6,16 +6,15 @@ import argparse
 import http.client
 import json
 import urllib.error
-import urllib.request
 from typing import Any
 from urllib.parse import urlsplit
 
+from kvtop_lib.engine.client import direct
 from kvtop_lib.replay import pages
 from kvtop_lib.replay.options import server_url
 from kvtop_lib.terms import KvtopError
 
 DEFAULT_URL = "http://127.0.0.1:30000"
-_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # never through a proxy
 _LAYER = {"EAGLE", "EAGLE3", "NEXTN", "FROZEN_KV_MTP", "STANDALONE"}  # drafts with KV of its own
 
 
@@ -47,7 +46,7 @@ def get(url: str, timeout_s: float) -> bytes:
         When nothing answers in time, or with a status of 400 and above (``status`` is set then).
     """
     try:
-        with _DIRECT.open(url, timeout=timeout_s) as reply:
+        with direct(url, timeout_s) as reply:
             return reply.read()
     except urllib.error.HTTPError as e:
         problem = NoServer(f"{url} answers HTTP {e.code}")

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import Any
 
+from kvtop_lib.engine.client import direct
 from kvtop_lib.terms import KvtopError
 
 SETTINGS = ("dtype", "device", "attention_backend", "speculative_algorithm")
 """Resolved server arguments that can change a greedy answer."""
-
-_LOCAL = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # never through a proxy
 
 
 def served_engine(url: str, timeout_s: float = 10.0) -> dict[str, Any]:
@@ -51,7 +49,7 @@ def served_tokenizer(url: str, timeout_s: float = 10.0) -> Path | None:
 def _server_info(url: str, timeout_s: float) -> dict[str, Any] | None:
     """SGLang's account of itself; None of another server."""
     try:
-        with _LOCAL.open(f"{url.rstrip('/')}/server_info", timeout=timeout_s) as reply:
+        with direct(f"{url.rstrip('/')}/server_info", timeout_s) as reply:
             info = json.loads(reply.read())
     except urllib.error.HTTPError:
         return None

@@ -70,8 +70,8 @@ class Handler(BaseHTTPRequestHandler):
             self.reply(200, {"data": []})
 
     def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        if self.path == "/flush_cache":
+        body = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))) or b"null")
+        if self.path.startswith("/flush_cache?timeout="):
             refusals[0] -= 1
             self.reply(400 if refusals[0] >= 0 else 200, "flushed")
         else:  # the continuation of a prompt is its words' lengths

@@ -153,7 +153,7 @@ def test_flush_waits_for_an_idle_server_and_info_hides_secrets(tmp_path):
 def test_flush_gives_up_with_a_reason(tmp_path):
     with fake(tmp_path, "--busy", "1000") as server:
         server.wait_ready(300)
-        with pytest.raises(KvtopError, match="not flushed in 1 s: .*answered 400"):
+        with pytest.raises(KvtopError, match="not flushed in 1 s: .*HTTP 400"):
             server.flush_cache(timeout_s=1)
 
 

@@ -1,0 +1,39 @@
+"""Small calls to a server: one way to open an address, which no proxy stands in."""
+
+from __future__ import annotations
+
+import pytest
+from scripted_server import ScriptedServer
+
+from kvtop_lib import replay
+from kvtop_lib.engine import client
+from kvtop_lib.paths import repo_root
+from kvtop_lib.top.source import get
+from kvtop_lib.trace.served import served_engine
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        client.flush,
+        replay.flush,
+        lambda url: client.call(f"{url}/model_info", timeout_s=30),
+        lambda url: get(f"{url}/metrics", 30),
+        served_engine,
+    ],
+)
+def test_no_call_goes_through_a_proxy(monkeypatch, ask):
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")  # nobody is there
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    with ScriptedServer() as server:
+        ask(server.url)
+
+
+def test_there_is_one_flush_and_one_opener():
+    package = repo_root() / "kvtop_lib"
+    texts = {f.relative_to(package).as_posix(): f.read_text() for f in package.rglob("*.py")}
+    for words in ("build_opener(", "/flush_cache?"):
+        assert [name for name, text in texts.items() if words in text] == ["engine/client.py"]
+    assert replay.flush is client.flush
