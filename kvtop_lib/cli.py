@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -35,6 +36,7 @@ def run(profile: Annotated[str, typer.Argument(help="A file of params/profiles."
     """Measure what has changed since the last time, and render the note (`make reproduce`)."""
     command = ["make", "--no-print-directory", "reproduce", f"PROFILE={profile}"]
     here = [f"PY={sys.executable}", "READY=Makefile"]  # this environment, whatever made it
+    here.append(f"CALLER={os.getpid()}")  # killed, it takes the run along
     raise typer.Exit(subprocess.run([*command, *here], cwd=paths.repo_root()).returncode)
 
 

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 from kvtop_lib import graph, keys, paths
-from kvtop_lib.caller import alone
+from kvtop_lib.caller import alone, bound_to
 from kvtop_lib.digest import write_if_changed
 from kvtop_lib.graph import Step
 from kvtop_lib.params import Model, Profile, load_model, load_profile
@@ -157,11 +157,14 @@ def render(profile: Profile, run: Path) -> None:
     say(f"note: {render_note(run, out)}")
 
 
-def do(profile_name: str, name: str) -> None:
-    """Do one step; errors as in the functions above, and for a step that the run does not have."""
+def do(profile_name: str, name: str, caller: int | None = None) -> None:
+    """Do one step; errors as in the functions above, and for a step that the run does not have.
+
+    The end of process `caller` interrupts it.
+    """
     profile = load_profile(profile_name)
     run = paths.runs_dir().resolve() / profile.id
-    with alone(run):
+    with bound_to(caller), alone(run, caller):
         _do(profile, run, name)
 
 
@@ -190,11 +193,12 @@ def _do(profile: Profile, run: Path, name: str) -> None:
 def main(argv: list[str] | None = None) -> int:
     """Command line; 1 with one message on failure, 130 when interrupted."""
     parser = argparse.ArgumentParser(prog="python -m kvtop_lib.step")
+    parser.add_argument("--caller", type=int, help="process whose end ends the step")
     parser.add_argument("profile")
     parser.add_argument("step")
     args = parser.parse_args(argv)
     try:
-        do(args.profile, args.step)
+        do(args.profile, args.step, args.caller)
     except KvtopError as e:
         print(f"kvtop: {e}", file=sys.stderr)
         return 1

@@ -1,5 +1,6 @@
 """The commands: what they pass on, and faults in one sentence."""
 
+import os
 import subprocess
 import sys
 
@@ -44,7 +45,8 @@ def test_run_calls_make_with_this_python(monkeypatch):
     monkeypatch.setattr(subprocess, "run", lambda command, **_: called.append(command) or Done)
     assert kvtop(monkeypatch, "run", "test") == 3
     assert called[0][0] == "make"
-    assert {"reproduce", "PROFILE=test", f"PY={sys.executable}"} <= set(called[0])
+    here = {f"PY={sys.executable}", f"CALLER={os.getpid()}"}
+    assert {"reproduce", "PROFILE=test"} | here <= set(called[0])
 
 
 def test_replay_passes_its_options_on(monkeypatch):

@@ -6,14 +6,19 @@ Notebooks run without a kernel here (`step_without_kernel`), since only the grap
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import nbformat
 import pytest
 import yaml
 from nbformat.v4 import new_code_cell, new_notebook, new_output
+from test_engine_server import living
+
+from kvtop_lib.engine.supervise import descendants
 
 ROOT = Path(__file__).parents[2]
 LOG = """
@@ -40,6 +45,16 @@ FAKES = {
     "50_decision": ('run = ""', LOG.format(text='"decision"')),
     "90_note": ('run = ""', LOG.format(text='"note"')),
 }
+HOLD = """
+import os, time
+if not os.path.exists(f"{run}/go"):
+    open(f"{run}/measuring", "w").write(f"{os.getpid()}\\n")
+    try:
+        time.sleep(600)
+    finally:
+        while not os.path.exists(f"{run}/end"):
+            time.sleep(0.05)
+"""
 ANALYSED = ["acceptance", "iterations", "decision", "note"]
 FIRST = [
     "deploy baseline", "deploy other", "sweep baseline 1", "sweep other 1", "sweep other 2",
@@ -87,19 +102,29 @@ def root(tmp_path):
     return tmp_path
 
 
-def make(root: Path, *goals: str, ok: bool = True) -> tuple[list[str], str]:
-    """Run Make; what the notebooks have logged, and what was printed."""
-    (root / "log").unlink(missing_ok=True)
+def start(root: Path, *goals: str) -> subprocess.Popen:
+    """A Make that runs, its output in a pipe."""
     env = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "KVTOP"))}
     python = f"{sys.executable} {Path(__file__).with_name('step_without_kernel.py')}"
     command = ["make", *(goals or ["reproduce"]), "PROFILE=p", f"PY={python}", "READY=Makefile"]
-    done = subprocess.run(
-        command, cwd=root, env=env | {"KVTOP_ROOT": str(root)}, text=True, timeout=900,
+    return subprocess.Popen(
+        command, cwd=root, env=env | {"KVTOP_ROOT": str(root)}, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
-    assert (done.returncode == 0) == ok, done.stdout
+
+
+def make(root: Path, *goals: str, ok: bool = True) -> tuple[list[str], str]:
+    """Run Make; what the notebooks have logged, and what was printed."""
+    (root / "log").unlink(missing_ok=True)
+    process = start(root, *goals)
+    out, _ = process.communicate(timeout=900)
+    assert (process.returncode == 0) == ok, out
+    return logged(root), out
+
+
+def logged(root: Path) -> list[str]:
     log = root / "log"
-    return log.read_text().splitlines() if log.is_file() else [], done.stdout
+    return log.read_text().splitlines() if log.is_file() else []
 
 
 def edit(root: Path, name: str, **fields) -> None:
@@ -182,6 +207,37 @@ def test_an_interrupted_block_goes_on_and_failed_points_are_asked_for_again(root
     assert "baseline/b1: c1 to be measured again" in out
     assert done[0] == "sweep baseline 1" and (block / "mark").is_file()
     assert not (block / "retry").exists()
+
+
+def test_a_killed_make_takes_its_step_along_and_the_next_call_goes_on(root):
+    """SIGKILL of the outermost make alone; the shell, the make and the step below it live on."""
+    edit(root, "profiles/p", arms=["baseline"], blocks=1)
+    write_notebook(root, "20_sweep", code=HOLD + FAKES["20_sweep"][1])
+    run = root / "outputs" / "runs" / "p"
+    first, below = start(root), []
+    try:
+        while not ((mark := run / "measuring").is_file() and mark.read_text().endswith("\n")):
+            assert first.poll() is None, first.communicate()[0]
+            time.sleep(0.05)
+        step, below = int(mark.read_text()), descendants(first.pid)
+        assert step in below and len(below) > 1
+        first.kill()
+        (run / "go").write_text("")
+        second = start(root)
+        said = next((line for line in second.stdout if "process" in line), "")
+        assert f"process {step} of a call that was killed is ending" in said
+        (run / "end").write_text("")
+        out, _ = second.communicate(timeout=900)
+        assert second.returncode == 0, out
+        assert "goes on where it stopped" in out and "done: " in out
+        told, _ = first.communicate(timeout=900)  # ends when all that hold its pipe have ended
+        assert "baseline/b1 was interrupted; what was measured is kept" in told
+        assert not living(below)
+    finally:
+        first.kill()
+        for pid in living(below):
+            os.kill(pid, signal.SIGKILL)
+    assert logged(root) == ["deploy baseline", "sweep baseline 1", *ANALYSED]
 
 
 def test_clean_spares_raw_records(root):
