@@ -74,12 +74,15 @@ class Panel:
     def _repr_html_(self) -> str:
         return self.html
 
-    def show(self) -> Self:
-        """Display it here and keep it current until `stop`, or the kernel's end."""
+    def show(self) -> None:
+        """Display it here and keep it current until `stop`, or the kernel's end.
+
+        Nothing is returned: as a cell's last value the panel would stand there a second time.
+        """
         from IPython.display import display
 
         self._handle = display(self, display_id=True)
-        return self.start()
+        self.start()
 
     def start(self) -> Self:
         """Begin to read; `show` calls it."""
@@ -113,7 +116,8 @@ class Panel:
             self._process = None
 
     def __enter__(self) -> Self:
-        return self.show()
+        self.show()
+        return self
 
     def __exit__(self, *_: object) -> None:
         self.stop()

@@ -5,7 +5,7 @@ import pytest
 from nbclient import NotebookClient
 from scripted_server import ScriptedServer
 
-SHOW = "from kvtop_lib.top import Panel\npanel = Panel({url!r}, period_s=0.2).show()"
+SHOW = "from kvtop_lib.top import Panel\npanel = Panel({url!r}, period_s=0.2)\npanel.show()"
 WAIT = """
 while "running" not in panel.html:
     panel._thread.join(0.1)
