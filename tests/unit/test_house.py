@@ -18,7 +18,7 @@ FLOORS = [
     {"trace", "models", "engine"},
     {"replay"},
     {"metrics", "stats"},
-    {"acceptance", "iterations", "decomposition", "costmodel", "ablation", "decision"},
+    {"acceptance", "iterations", "decomposition", "costmodel", "ablation", "decision", "policies"},
     {"figures", "tables", "audit"},
     {"probe", "block", "keys", "graph", "note", "top"},
     {"step", "cli", "bench"},
