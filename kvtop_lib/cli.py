@@ -80,6 +80,25 @@ def note(
     print(render(targets, out, compare, declare or []))
 
 
+@app.command("policies")
+def policies_(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run's name or folder.")] = "policies",
+) -> None:
+    """Set the width policies of a run against its fixed widths (notebook 55_policies)."""
+    from kvtop_lib import policies, runner
+    from kvtop_lib.note.command import run_folder
+    from kvtop_lib.store import Run
+
+    folder = run_folder(run).resolve()
+    if not (folder / "results.jsonl").is_file():
+        raise KvtopError(
+            f"{folder} holds no results.jsonl; measure it: make reproduce PROFILE=policies"
+        )
+    policies.roles(Run(folder))  # a run without policies is refused before a kernel starts
+    notebook = "55_policies.ipynb"
+    print(runner.run(paths.notebooks_dir() / notebook, folder / notebook, {"run": str(folder)}))
+
+
 @app.command("top")
 def top_(
     url: Annotated[str, typer.Argument(help="Server.")] = "http://127.0.0.1:30000",

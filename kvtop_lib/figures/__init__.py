@@ -19,6 +19,7 @@ from kvtop_lib.figures.timed import (
     timeline,
     tokens_and_time,
 )
+from kvtop_lib.figures.widths import widths_by_load
 
 __all__ = [
     "ArmStyle",
@@ -43,5 +44,6 @@ __all__ = [
     "to_svg",
     "tokens_and_time",
     "ttft",
+    "widths_by_load",
     "yield_and_cost",
 ]
