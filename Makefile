@@ -93,8 +93,7 @@ note: keys  ## render the note again from the records, without a server
 
 WORKERS ?= 2
 test: $(READY)  ## all tests: unit, notebooks, engine, browser (WORKERS=2; 0: in one process)
-	@OMP_NUM_THREADS=1 $(PY) -m pytest tests -n $(WORKERS) --dist loadgroup \
-		--no-loadscope-reorder $(PYTEST)
+	@OMP_NUM_THREADS=1 $(PY) -m pytest tests -n $(WORKERS) --no-loadscope-reorder $(PYTEST)
 
 lint: $(READY)  ## style
 	@$(PY) -m ruff check . && $(PY) -m ruff format --check .

@@ -14,14 +14,6 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "data"))
 import synthetic_run as truth  # noqa: E402
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
-    """One browser on one worker of pytest-xdist."""
-    for item in items:
-        if Path(__file__).parent in Path(item.path).parents:
-            item.add_marker(pytest.mark.xdist_group("browser"))
-
-
 @pytest.fixture(scope="session")
 def ready() -> None:
     if reason := missing():

@@ -12,14 +12,11 @@ from kvtop_lib.params import load_arm, load_model
 ARMS = ("baseline", "mtp_w2", "mtp_w4", "ngram")
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Mark what needs a server, so that `-m "not engine"` leaves it out; share the servers."""
+    """Mark what needs a server, so that `-m "not engine"` leaves it out."""
     for item in items:
         if Path(__file__).parent in Path(item.path).parents:
             item.add_marker(pytest.mark.engine)
-            if "servers" in item.fixturenames:
-                item.add_marker(pytest.mark.xdist_group("servers"))
 
 
 @pytest.fixture(scope="session")
