@@ -128,6 +128,6 @@ record: $(READY)  ## record an agent trace from the baseline (TRACE=file)
 
 clean:  ## remove what can be made again without measuring; raw records stay
 	rm -rf build *.egg-info .pytest_cache .ruff_cache .hypothesis
-	rm -f $(OUTPUTS)/note.html $(OUTPUTS)/runs/*/note.html $(OUTPUTS)/runs/*/[3459]0_*.ipynb
+	rm -f $(OUTPUTS)/note.html $(OUTPUTS)/runs/*/note.html $(OUTPUTS)/runs/*/[3459][05]_*.ipynb
 	find . -path ./.venv -prune -o -name __pycache__ -prune -exec rm -rf {} +
 	[ ! -d $(OUTPUTS) ] || find $(OUTPUTS) \( -name '*.ipynb.partial' -o -name '*.html.partial' \) -delete
