@@ -35,7 +35,7 @@ def payload(chunks: int) -> bytes:
     """Body of a request for so many chunks, as a measured point would send it."""
     return json.dumps(
         {
-            "model": "null",
+            "model": "null-server",
             "messages": [{"role": "user", "content": PROMPT}],
             "temperature": 0.0,
             "max_tokens": chunks,

@@ -110,7 +110,10 @@ class NullServer:
             "/null/stats": self.stats,
             "/null/log": self.log,
             "/null/reset": self.reset,
-            "/v1/models": lambda: {"object": "list", "data": [{"id": "null", "object": "model"}]},
+            "/v1/models": lambda: {
+                "object": "list",
+                "data": [{"id": "null-server", "object": "model"}],
+            },
             "/health": dict,
             "/": dict,
         }.get(request.path)

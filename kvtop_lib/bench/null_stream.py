@@ -52,7 +52,8 @@ class Stream:
         self.number, self.chunks, self._chat = number, chunks, chat
         self.usage, self.counted = usage, counted
         rid, kind = f"null-{number}", "chat.completion.chunk" if chat else "text_completion"
-        fields = f'{{"id":"{rid}","object":"{kind}","created":1700000000,"model":"null","choices":'
+        fields = f'{{"id":"{rid}","object":"{kind}","created":1700000000,'
+        fields += '"model":"null-server","choices":'
         self._start = f"data: {fields}".encode()
         self._first = self._choice(f"#{number} ")
         self._middle = self._choice("tok ")
@@ -94,7 +95,7 @@ def whole(number: int, chunks: int, chat: bool) -> bytes:
             "id": f"null-{number}",
             "object": "chat.completion" if chat else "text_completion",
             "created": 1700000000,
-            "model": "null",
+            "model": "null-server",
             "choices": [{"index": 0, **said, "finish_reason": "length"}],
             "usage": {
                 "prompt_tokens": PROMPT_TOKENS,

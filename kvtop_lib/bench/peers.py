@@ -17,6 +17,7 @@ from kvtop_lib.bench import peer_env, peer_records
 from kvtop_lib.bench.driver import Seen
 from kvtop_lib.paths import cache_dir
 
+MODEL = "null-server"  # the name it serves; GuideLLM would read a bare "null" as none
 PROMPT_TOKENS = 32
 OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
 
@@ -47,6 +48,8 @@ class Peer:
         Its times count from an unknown start of each request.
     what
         Which chunks its records tell of.
+    offline
+        It is told to stay offline; AIPerf then takes a folder's name for one of a model hub.
     """
 
     id: str
@@ -55,11 +58,11 @@ class Peer:
     records: Callable[[Path], list[Seen]]
     relative: bool = False
     what: str = "every chunk"
+    offline: bool = True
 
-
-def environment() -> dict[str, str]:
-    """Environment of a client: nothing is downloaded while it is measured."""
-    return os.environ | OFFLINE | {"PYTHONUNBUFFERED": "1"}
+    def environment(self) -> dict[str, str]:
+        """Variables of its process: nothing is downloaded while it is measured."""
+        return os.environ | (OFFLINE if self.offline else {}) | {"PYTHONUNBUFFERED": "1"}
 
 
 def tokenizer() -> str:
@@ -81,7 +84,7 @@ def _sglang(*more: str) -> Callable[[Wave], list[str]]:
         options = {
             "--backend": "sglang-oai-chat",
             "--base-url": wave.url,
-            "--model": "null",
+            "--model": MODEL,
             "--tokenizer": tokenizer(),
             "--dataset-name": "random-ids",
             "--random-input-len": PROMPT_TOKENS,
@@ -101,7 +104,7 @@ def _sglang(*more: str) -> Callable[[Wave], list[str]]:
 
 def _aiperf(wave: Wave) -> list[str]:
     options = {
-        "-m": "null",
+        "-m": MODEL,
         "--tokenizer": tokenizer(),
         "--endpoint-type": "chat",
         "--url": wave.url,
@@ -122,7 +125,7 @@ def _aiperf(wave: Wave) -> list[str]:
 def _guidellm(wave: Wave) -> list[str]:
     data = f"kind=synthetic_text,prompt_tokens={PROMPT_TOKENS},output_tokens={wave.chunks}"
     options = {
-        "--backend": f"kind=openai_http,target={wave.url},model=null,http2=false",
+        "--backend": f"kind=openai_http,target={wave.url},model={MODEL},http2=false",
         "--profile": f"kind=concurrent,streams={wave.streams}",
         "--constraint": f"kind=max_requests,count={wave.streams}",
         "--tokenizer": f"kind=huggingface_auto,model={tokenizer()}",
@@ -148,7 +151,7 @@ def peers() -> dict[str, Peer]:
             "sglang-rust", "sglang.bench_serving --rust-client", rust, peer_records.sglang,
             relative=True,
         ),
-        Peer("aiperf", "AIPerf", _aiperf, peer_records.aiperf),
+        Peer("aiperf", "AIPerf", _aiperf, peer_records.aiperf, offline=False),
         Peer(
             "guidellm", "GuideLLM", _guidellm, peer_records.guidellm,
             what="first and last chunk of a stream",

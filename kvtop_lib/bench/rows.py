@@ -9,7 +9,7 @@ from pathlib import Path
 from kvtop_lib.bench.delays import added, failed
 from kvtop_lib.bench.launch import Null, cores
 from kvtop_lib.bench.peer_records import Ends, ends_of, with_numbers
-from kvtop_lib.bench.peers import Peer, Wave, environment
+from kvtop_lib.bench.peers import Peer, Wave
 from kvtop_lib.bench.watch import Life, watch
 from kvtop_lib.terms import KvtopError
 
@@ -97,7 +97,9 @@ def measure(
 def _wave(null: Null, peer: Peer, streams: int, chunks: int, folder: Path, limit_s: float):
     folder.mkdir(parents=True, exist_ok=True)
     command = peer.command(Wave(null.url, streams, chunks, folder))
-    life = watch(null, command, streams, folder, limit_s + chunks * null.period_s, environment())
+    life = watch(
+        null, command, streams, folder, limit_s + chunks * null.period_s, peer.environment()
+    )
     return life, null.ask("log")
 
 

@@ -43,7 +43,7 @@ def post(url: str, body: bytes) -> tuple[int, bytes]:
 
 
 def ask(**more) -> bytes:
-    return json.dumps({"model": "null", "messages": [], "stream": True, **more}).encode()
+    return json.dumps({"model": "null-server", "messages": [], "stream": True, **more}).encode()
 
 
 def events(body: bytes) -> list[bytes]:
@@ -110,7 +110,7 @@ def test_other_requests_are_answered_and_are_no_streams():
     with null() as (url, server):
         status, text = post(f"{url}/v1/chat/completions", ask(stream=False, max_tokens=2))
         assert (status, json.loads(text)["usage"]["completion_tokens"]) == (200, 2)
-        assert get(f"{url}/v1/models")["data"][0]["id"] == "null"
+        assert get(f"{url}/v1/models")["data"][0]["id"] == "null-server"
         assert get(f"{url}/health") == {}
         assert post(f"{url}/v1/chat/completions", b"[]")[0] == 400
         assert post(f"{url}/nothing", b"{}")[0] == 404
