@@ -79,6 +79,7 @@ class ScriptedServer:
     bodies: list[dict] = field(default_factory=list)
     sent: list[tuple[int, float, int]] = field(default_factory=list)
     flushes: int = 0
+    pages: int = 0  # of /metrics that were asked for
     running: int = 0
     peak: int = 0
     generated: int = 0
@@ -119,6 +120,7 @@ class ScriptedServer:
         self._loop.run_until_complete(main())
 
     async def _metrics(self, request: web.Request) -> web.Response:
+        self.pages += 1
         if not self.metrics:
             return web.Response(status=404)
         label = '{model_name="m",is_streaming="true"}'

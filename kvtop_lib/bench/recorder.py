@@ -3,6 +3,8 @@
 ``python -m kvtop_lib.bench.recorder`` serves one arm several times, recorder on and off in turn
 (on off off on ...), keeps requests decoding and compares the median gap between a request's
 chunks. A server is one sample: two servers of one kind differ too, and by how much is printed.
+Where that hides the difference, the recorder's own marked part of an iteration still tells what it
+does on the scheduler's thread; its marks around other parts and its writer are not in it.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from pathlib import Path
 
 from kvtop_lib.bench.served import STEADY, iteration_s, steady_sessions
 from kvtop_lib.engine import SERVED_NAME, Server
+from kvtop_lib.engine.iterations_stream import read_stream
 from kvtop_lib.params import Arm, Model, load_arm, load_model
 from kvtop_lib.replay import SessionPool, flush, run_point
 from kvtop_lib.trace import load_trace
@@ -37,20 +40,35 @@ def lifetime(model: Model, arm: Arm, folder: Path) -> dict[int, float]:
     return times
 
 
+def own_shares(records: list[dict], batch: int) -> list[float]:
+    """Share of each decoding iteration of `batch` requests that the recorder marked as its own."""
+    return [
+        r["parts"].get("record", 0.0) / r["dur_s"]
+        for r in records
+        if r["bs"] == batch and r["mode"] in ("decode", "verify")
+    ]
+
+
 def order(pairs: int) -> list[bool]:
     """Recorder on or off, one entry per server: on off off on on off ..."""
     return [on for i in range(pairs) for on in ((True, False) if i % 2 == 0 else (False, True))]
 
 
-def table(samples: list[tuple[bool, dict[int, float]]]) -> list[str]:
-    """Lines of the table: medians over the servers of a kind, their ratio and spread."""
-    lines = ["requests  off ms  on ms  overhead  spread of servers of one kind"]
+def table(
+    samples: list[tuple[bool, dict[int, float]]], shares: dict[int, list[float]]
+) -> list[str]:
+    """Lines of the table: medians over the servers of a kind, their ratio and spread.
+
+    ``shares`` has by batch the `own_shares` of all iterations, of which the median is shown.
+    """
+    lines = ["requests  off ms  on ms  overhead  spread of servers of one kind  own part"]
     for batch in samples[0][1]:
         kinds = {on: [t[batch] for was_on, t in samples if was_on is on] for on in (False, True)}
         off, on = (statistics.median(kinds[k]) for k in (False, True))
         spread = max((max(v) - min(v)) / statistics.median(v) for v in kinds.values())
         lines.append(
-            f"{batch:8d}  {off * 1e3:6.2f}  {on * 1e3:5.2f}  {on / off - 1:+8.2%}  {spread:6.2%}"
+            f"{batch:8d}  {off * 1e3:6.2f}  {on * 1e3:5.2f}  {on / off - 1:+8.2%}  {spread:29.2%}"
+            f"  {statistics.median(shares[batch]):8.3%}"
         )
     return lines
 
@@ -63,13 +81,17 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--pairs", type=int, default=2, help="servers with, and as many without")
     args = parser.parse_args(argv)
     model, arm = load_model(args.model), load_arm(args.arm)
-    samples = []
+    samples, shares = [], {batch: [] for batch in BATCHES}
     with tempfile.TemporaryDirectory() as folder:
         for i, on in enumerate(order(args.pairs)):
             kind = arm.model_copy(update={"record_iterations": on})
-            samples.append((on, lifetime(model, kind, Path(folder) / str(i))))
+            place = Path(folder) / str(i)
+            samples.append((on, lifetime(model, kind, place)))
+            records = read_stream(place / "iterations.jsonl").records
+            for batch in BATCHES:
+                shares[batch] += own_shares(records, batch)
     print(f"recorder on {arm.id}; goal: at most {GOAL:.0%} at one request")
-    print("\n".join(table(samples)))
+    print("\n".join(table(samples, shares)))
 
 
 if __name__ == "__main__":

@@ -50,6 +50,11 @@ class Scraper:
         self._pages: list[tuple[float, bytes, dict[str, float]]] = []
         self._machine: machine.Machine | None = None
 
+    @property
+    def samples(self) -> int:
+        """Samples taken so far."""
+        return len(self._pages)
+
     async def watch(self) -> None:
         """Sample once per period until cancelled; a server without the page is not asked again."""
         self._machine = await asyncio.to_thread(machine.Machine, self._url)

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from types import SimpleNamespace
 
 import psutil
 import pytest
-from replay_help import PLAN, play_point
+from replay_help import play_point
 from scripted_server import ScriptedServer
 
 from kvtop_lib.replay import machine
 from kvtop_lib.replay.machine import Gpus, Machine, is_local, server_processes
+from kvtop_lib.replay.request import session
+from kvtop_lib.replay.scrape import Scraper
 
 CHILD = """
 import os, socket, sys, time
@@ -126,9 +128,18 @@ def test_a_point_keeps_pages_and_machine_on_one_clock(tmp_path):
     assert rows["gpu_power_w"].isna().all() or (rows["gpu_power_w"].dropna() >= 0).all()
 
 
-def test_a_server_without_a_page_leaves_the_machine(tmp_path):
+async def test_a_server_without_a_page_leaves_the_machine(tmp_path):
     with ScriptedServer(metrics=False) as server:
-        play_point(server, tmp_path, plan=replace(PLAN, window_s=3.0), scrape_s=0.2)
+        async with session(4) as client:
+            scraper = Scraper(client, server.url, period_s=0.05)
+            watching = asyncio.create_task(scraper.watch())
+            while scraper.samples < 3:
+                assert not watching.done()
+                await asyncio.sleep(0.01)
+            watching.cancel()
+        scraper.write(tmp_path)
+        asked = server.pages
     rows = scrapes(tmp_path)
-    assert len(rows) > 2 and rows["running"].isna().all()
+    assert len(rows) >= 4 and rows["running"].isna().all()
     assert (rows["host_available_bytes"] > 0).all()
+    assert asked == 1
