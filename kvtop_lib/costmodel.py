@@ -119,12 +119,13 @@ def from_results(points: pd.DataFrame, kv_tokens: int | None) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        ``arm``, ``c``, ``block``, ``batch``, ``verified``, ``kv``, ``drafted``, ``iteration_s``.
+        ``arm``, ``c``, ``block``, ``line`` (where given), ``batch``, ``verified``, ``kv``,
+        ``drafted``, ``iteration_s``.
     """
     use = points.get("kv_use_mean", pd.Series(0.0, index=points.index)).astype(float)
     width = points["width"].astype(float)
     batch = points["decoding_mean"].astype(float)
-    frame = points[["arm", "c", "block"]].assign(
+    frame = points[["arm", "c", "block", *(k for k in ("line",) if k in points)]].assign(
         batch=batch,
         verified=batch * width,
         kv=use.fillna(0.0) * (kv_tokens or 0),

@@ -18,6 +18,7 @@ from kvtop_lib.terms import SCHEMA, KvtopError
 
 OPEN = " (open loop, load = starts/s)"
 _SHOWN = "c n ratio low high p_higher verdict meets baseline_meets detectable lines".split()
+_HELD = ["arm", "c", "block", "line", "iteration_s", "predicted_s", "error"]
 
 
 def load_axis(results: pd.DataFrame) -> pd.DataFrame:
@@ -159,6 +160,7 @@ def _cost_model(points: pd.DataFrame, manifest: dict[str, Any]) -> dict[str, Any
         "held_out_points": len(held),
         "median_error": float(held["error"].abs().median()) if len(held) else None,
         "largest_error": float(held["error"].abs().max()) if len(held) else None,
+        "held_out": held[_HELD].to_dict("records"),
         "predicted": predicted,
     }
 

@@ -7,6 +7,7 @@ blindness, greyscale print and both page themes.
 from kvtop_lib.figures.active import active_requests
 from kvtop_lib.figures.by_load import acceptance, iteration_time, over_load, throughput, ttft
 from kvtop_lib.figures.drafts import by_position, decomposition, yield_and_cost
+from kvtop_lib.figures.judged import predicted, verdicts
 from kvtop_lib.figures.pair import pair
 from kvtop_lib.figures.ratio import ratio_to_baseline
 from kvtop_lib.figures.static import show, to_png, to_spec, to_svg
@@ -33,6 +34,7 @@ __all__ = [
     "over_load",
     "over_time",
     "pair",
+    "predicted",
     "ratio_to_baseline",
     "show",
     "split_by_batch",
@@ -44,6 +46,7 @@ __all__ = [
     "to_svg",
     "tokens_and_time",
     "ttft",
+    "verdicts",
     "widths_by_load",
     "yield_and_cost",
 ]

@@ -141,16 +141,17 @@ def by_position(frame: pd.DataFrame, titles: list[str]) -> alt.LayerChart:
 def decomposition(frame: pd.DataFrame, title: str) -> alt.LayerChart:
     """Log contributions to one arm's throughput ratio, stacked per load; the dot is their sum.
 
-    ``frame``: ``c``, ``factor``, ``log_ratio`` (natural log; positive helps).
+    ``frame``: ``c``, ``factor``, ``log_ratio`` (natural log; positive helps); the last
+    factor is what the others leave.
     """
     factors = list(dict.fromkeys(frame["factor"]))
-    colours = ["#009E73", "#D55E00", "#56B4E9", "#999999"][: len(factors)]
+    colours = ["#009E73", "#D55E00", "#56B4E9", "#E69F00"][: len(factors) - 1] + ["#999999"]
     bars = (
         alt.Chart(frame)
         .mark_bar(size=26)
         .encode(
             x=alt.X("c:O", title="closed-loop concurrency c", axis=alt.Axis(labelAngle=0)),
-            y=alt.Y("log_ratio:Q", title="contribution (log of the ratio)", stack="zero"),
+            y=alt.Y("log_ratio:Q", title=f"log of the ratio, {title}", stack="zero"),
             color=alt.Color(
                 "factor:N",
                 scale=alt.Scale(domain=factors, range=colours),

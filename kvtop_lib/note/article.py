@@ -8,8 +8,8 @@ from markupsafe import Markup
 
 from kvtop_lib.note import caveats, head, lossless, method, plates
 from kvtop_lib.note.evidence import Evidence
-from kvtop_lib.note.parts import Html, figure, paragraphs
-from kvtop_lib.note.plates import Plate
+from kvtop_lib.note.parts import Html, figure, heading, paragraphs
+from kvtop_lib.note.plate import Plate
 from kvtop_lib.note.prose import Value, say
 from kvtop_lib.terms import KvtopError
 
@@ -31,6 +31,7 @@ class Article:
     def __init__(self, folder: Path | str) -> None:
         self.ev = self.read(folder)
         self._numbered = 0
+        self._made: dict[str, Plate | None] = {}
 
     @staticmethod
     def read(folder: Path | str) -> Evidence:
@@ -61,9 +62,22 @@ class Article:
             number = Value(str(self._numbered), "order of the figures")
         return figure(plate, number, self.beside(plate))
 
+    def has(self, name: str) -> bool:
+        """Whether the records hold what a figure needs."""
+        return self.plate(name) is not None
+
+    def section(self, title: str, *texts: str, figure: str) -> Html:
+        """Heading, prose and figure; nothing at all when the records lack what it needs."""
+        if not self.has(figure):
+            return Html("")
+        prose = paragraphs(*(say(text) for text in texts))
+        return Html(heading(title) + Markup(prose) + Markup(self.figure(figure)))
+
     def plate(self, name: str) -> Plate | None:
         """Charts, data and caption of a figure, None when the records lack what it needs."""
-        return plates.ALL[name](self.ev)
+        if name not in self._made:
+            self._made[name] = plates.ALL[name](self.ev)
+        return self._made[name]
 
     def plates(self) -> dict[str, Plate]:
         """Every figure that the records allow, by name."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from markupsafe import Markup, escape
 
 from kvtop_lib import tables
-from kvtop_lib.note import troubles
+from kvtop_lib.note import ablated, troubles
 from kvtop_lib.note.evidence import Evidence
 from kvtop_lib.note.prose import Value, listing, say
 
@@ -119,13 +119,14 @@ def _one_machine(ev: Evidence) -> Markup | None:
 
 def _range(ev: Evidence) -> Markup:
     low, high = ev.load_value(ev.loads[0]), ev.load_value(ev.loads[-1])
-    return say(
+    text = say(
         "<b>Loads outside {a} to {b}.</b> Load is a closed loop: a lane sends its next request "
         "when the last has ended. No arrival rate was offered, so nothing here is a queueing "
-        "result, and no latency target was set.",
+        "result",
         a=low,
         b=high,
     )
+    return text + (say(".") if ev.targets else say(", and no latency target was set."))
 
 
 def _greedy(ev: Evidence) -> Markup:
@@ -141,7 +142,10 @@ def _workload(ev: Evidence) -> Markup | None:
     )
 
 
-def _cause(ev: Evidence) -> Markup:
+def _cause(ev: Evidence) -> Markup | None:
+    """Said where no pair of arms isolates a cause; with such pairs a table speaks."""
+    if ablated.measured_pairs(ev):
+        return None
     return say(
         "<b>The cause.</b> Acceptance beside iteration time says where the gain goes, not why. "
         "Memory, admission, reserve and verification cost each need an ablation of their own "

@@ -26,6 +26,10 @@ class Cited:
         where = ",".join(f"L{a}/L{b}" for a, b in pairs)
         return f"{self.origin}#{where}:ratio({tables.FIELDS[column]})"
 
+    def cite_sum(self, field: str, lines: list[int]) -> str:
+        """Source of a sum over lines."""
+        return f"{self.origin}#{listed(lines)}:sum({field})"
+
     def cite_inverse(self, change: Change, column: str) -> str:
         """Source of the reciprocal of a change."""
         where, _, what = change.percent.source.partition("#")[2].partition(":")

@@ -11,10 +11,11 @@ import pandas as pd
 from markupsafe import Markup
 
 from kvtop_lib import stats, tables
-from kvtop_lib.figures.static import printable
 from kvtop_lib.note.change import Change, Verdict, verdict
 from kvtop_lib.note.cite import Cited
+from kvtop_lib.note.derived import Derived
 from kvtop_lib.note.prose import NBSP, Value, percent, quantity
+from kvtop_lib.note.readable import ReadableRun, checked_manifest
 from kvtop_lib.store import Run, read_json
 from kvtop_lib.terms import KvtopError
 
@@ -25,36 +26,7 @@ NEVER_DRAFTS = "fixed:1"
 """Policy of an arm whose drafter is deployed and never asked."""
 
 
-def _manifest(run: Run) -> dict[str, Any]:
-    """The manifest, whose arms are objects with titles that are texts."""
-    found = run.manifest
-    arms = found.get("arms") or {} if isinstance(found, dict) else None
-    if isinstance(arms, dict):
-        arms = [{"id": name, **a} if isinstance(a, dict) else a for name, a in arms.items()]
-    if not isinstance(arms, list) or not all(
-        isinstance(a, dict) and isinstance(a.get("id"), str)
-        and isinstance(a.get("title") or "", str)
-        for a in arms
-    ):  # fmt: skip
-        raise KvtopError(
-            f"{run.path / 'manifest.json'} is no manifest: it must be an object whose arms are "
-            "objects; measure again"
-        )
-    return found
-
-
-class _Readable(Run):
-    """A run whose texts hold no character that a page or a picture cannot."""
-
-    @property
-    def manifest(self) -> dict:
-        return printable(super().manifest)
-
-    def lines(self) -> list[dict]:
-        return printable(super().lines())
-
-
-class Evidence(Cited):
+class Evidence(Cited, Derived):
     """Frames and values of one run.
 
     Parameters
@@ -79,7 +51,7 @@ class Evidence(Cited):
         self, run: Run, reference: str = tables.BASELINE, only: tuple[str, ...] = ()
     ) -> None:
         self.run, self.reference = run, reference
-        self.manifest = _manifest(run)
+        self.manifest = checked_manifest(run)
         known, points = tables.arms(run), tables.points(run)
         self.every_arm = known
         self.arms = {a: known[a] for a in known if not only or a in only}
@@ -91,7 +63,7 @@ class Evidence(Cited):
     @classmethod
     def load(cls, folder: Path | str) -> Evidence:
         """Read a run folder (`kvtop_lib.store.Run` and its errors)."""
-        return cls(_Readable(Path(folder)))
+        return cls(ReadableRun(Path(folder)))
 
     # -- roles ----------------------------------------------------------------------------
     @cached_property

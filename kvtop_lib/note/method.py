@@ -164,7 +164,7 @@ def full(ev: Evidence) -> Markup:
             ("Deployed", deployed(ev)),
             ("Load", loads(ev)),
             ("Order", order),
-            ("Metrics", metrics()),
+            ("Metrics", metrics(ev)),
             ("Repeats", repeats(ev)),
         ],
         "full",
@@ -174,9 +174,10 @@ def full(ev: Evidence) -> Markup:
 SHOWN = ("output_tok_s", "ttft_s", "accept_len", "iteration_s")
 
 
-def metrics() -> Markup:
+def metrics(ev: Evidence) -> Markup:
     """Formulas of what is shown, out of the one table of metrics."""
-    rows = [m for m in METRICS if m.key in SHOWN]
+    keys = {*SHOWN, *(["goodput"] if ev.targets else [])}
+    rows = [m for m in METRICS if m.key in keys]
     return Markup("<br>").join(
         say(
             "<b>{n}</b>: {f}",

@@ -14,7 +14,7 @@ from markupsafe import Markup, escape
 
 from kvtop_lib.figures import to_spec, to_svg
 from kvtop_lib.figures.static import STATIC_WIDTH
-from kvtop_lib.note.plates import Plate
+from kvtop_lib.note.plate import Plate
 from kvtop_lib.note.prose import Value
 
 HALF_WIDTH = 330  # pixels of a static chart that shares its row
@@ -65,24 +65,33 @@ def figure(plate: Plate, number: Value | None, beside: Markup) -> Html:
         Method block and evidence line.
     """
     claim, body = plate.caption
-    label = Markup("Figure {}").format(number) if number else Markup("Core result")
+    label = Markup("Figure {}").format(number) if number else Markup(plate.label)
     width = STATIC_WIDTH if len(plate.charts) == 1 else HALF_WIDTH
     heads = plate.labels or ("",) * len(plate.charts)
     charts = Markup("").join(
         _chart(chart, f"{claim.striptags()} {head}".strip(), width, head)
         for chart, head in zip(plate.charts, heads, strict=True)
     )
+    if plate.charts:
+        charts = Markup('<div class="charts n{}">{}</div>').format(len(plate.charts), charts)
     return Html(
         Markup(
             '<figure id="fig-{name}" class="fig"><div class="kicker">{label} · {kind}</div>'
-            '<div class="charts n{n}">{charts}</div>'
+            "{charts}{sheet}"
             "<figcaption><strong>{claim}</strong> {body}</figcaption>"
             '<div class="margin">{beside}</div>{data}</figure>'
         ).format(
-            name=plate.name, label=label, kind=plate.kind, n=len(plate.charts), charts=charts,
+            name=plate.name, label=label, kind=plate.kind, charts=charts, sheet=_sheet(plate),
             claim=claim, body=body, beside=beside, data=data_block(plate.name, plate.table),
         )
     )  # fmt: skip
+
+
+def _sheet(plate: Plate) -> Markup:
+    """The table that is shown, if there is one."""
+    if plate.sheet is None:
+        return Markup("")
+    return table(plate.sheet, f"table of {plate.name}")
 
 
 def _chart(chart: alt.TopLevelMixin, label: str, width: int, head: str) -> Markup:
@@ -110,6 +119,9 @@ def data_block(name: str, frame: pd.DataFrame) -> Markup:
 
 
 def _cell(value: Any) -> Markup:
+    if isinstance(value, Value):
+        cls = Markup(' class="n"') if value.value is not None else ""
+        return Markup("<td{}>{}</td>").format(cls, value)
     if isinstance(value, float):
         text = "–" if pd.isna(value) else f"{value:.4g}"
         return Markup('<td class="n">{}</td>').format(text)

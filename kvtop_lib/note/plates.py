@@ -2,61 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
-import altair as alt
 import pandas as pd
-from markupsafe import Markup
 
 from kvtop_lib import figures, tables
-from kvtop_lib.figures.static import printable
-from kvtop_lib.note import captions
-from kvtop_lib.note.captions import Caption
+from kvtop_lib.note import ablated, captions, decided, ended, parted, predicted, within
 from kvtop_lib.note.claims import primary_changes
 from kvtop_lib.note.evidence import Evidence
+from kvtop_lib.note.plate import Maker, Plate
 from kvtop_lib.note.prose import say
 
-
-@dataclass(frozen=True)
-class Plate:
-    """One figure before it is set into a page.
-
-    ``data`` is the table behind it; its column ``lines`` holds lines of ``origin``.
-    """
-
-    name: str
-    charts: tuple[alt.TopLevelMixin, ...]
-    data: pd.DataFrame
-    caption: Caption
-    metric: Markup
-    numbered: bool = True
-    labels: tuple[str, ...] = ()
-    rests_on: Evidence | None = None  # None: the evidence of the page
-    kind: str = "measured"
-    origin: str = "results.jsonl"
-
-    @property
-    def lines(self) -> list[int]:
-        """Lines of the records that the figure rests on."""
-        items = [item for entry in self.data.get("lines", []) for item in entry]
-        return [n for item in items for n in (item if isinstance(item, tuple) else (item,))]
-
-    @property
-    def table(self) -> pd.DataFrame:
-        """Data with lines as text and no nested values, for a table or a CSV."""
-        frame = self.data.drop(columns=["values", "lines"], errors="ignore")
-        if "lines" not in self.data:
-            return frame.map(printable)
-        lines = [", ".join(_pair(x) for x in entry) for entry in self.data["lines"]]
-        return frame.assign(**{self.origin: lines}).map(printable)
-
-
-def _pair(item: int | tuple[int, int]) -> str:
-    return "/".join(f"L{n}" for n in item) if isinstance(item, tuple) else f"L{item}"
-
-
-Maker = Callable[[Evidence], "Plate | None"]
 _TOK_S = say("output tokens per second seen by the client over the window")
 
 
@@ -132,5 +86,9 @@ def plane(ev: Evidence) -> Plate | None:
     return Plate("plane", (chart,), data, captions.plane(ev), metric)
 
 
-ALL: dict[str, Maker] = {f.__name__: f for f in (core, throughput, ttft, ratio, mechanism, plane)}
-"""Every figure of the note by name, in the order of the page."""
+MAKERS: tuple[Maker, ...] = (
+    core, throughput, ttft, ratio, within.goodput, ended.ended, mechanism, plane,
+    parted.decomposition, predicted.prediction, ablated.ablation, decided.decision,
+)  # fmt: skip
+ALL: dict[str, Maker] = {f.__name__: f for f in MAKERS}
+"""Every figure and table of the note by name, in the order of the page."""

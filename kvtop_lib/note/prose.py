@@ -7,9 +7,11 @@ Sources are written so that a reader (and a test) can recompute them::
 
     results.jsonl#L3:output_tok_s              one field of one line
     results.jsonl#L3,L27:mean(output_tok_s)    mean over lines
+    results.jsonl#L3,L27:sum(counts.timeout)   sum over lines
     results.jsonl#L9/L3,L33/L27:ratio(...)     geometric mean of line over line
     results.jsonl:count(status=ok)             lines that count (last attempts) with a status
     manifest.json#profile.window_s             a field of another file of the run
+    iterations.parquet#A|B,C|D:ratio(batch)    geometric mean of factors over pairs of points
 
 Those of published tables are listed in `kvtop_lib.tables.quoted`.
 """

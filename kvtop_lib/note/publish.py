@@ -1,7 +1,7 @@
 """A small copy of a run that can be committed: ``python -m kvtop_lib.note.publish RUN FOLDER``.
 
-It holds what a reader cites: the note, results.jsonl, manifest and deployments, the table behind
-every figure as CSV, and the figures as SVG and PNG. Raw per-request records stay with the run. Of
+It holds what a reader cites: the note, results.jsonl, manifest, deployments and decision, the table
+behind every figure as CSV, and the figures as SVG and PNG. Raw records stay with the run. Of
 published evidence (``published:NAME``) it holds the note, tables and figures.
 """
 
@@ -15,9 +15,9 @@ from kvtop_lib import paths
 from kvtop_lib.figures import to_png, to_svg
 from kvtop_lib.note.article import Article
 from kvtop_lib.note.page import render_note
-from kvtop_lib.note.plates import Plate
+from kvtop_lib.note.plate import Plate
 from kvtop_lib.note.quoted import QuotedArticle, is_published
-from kvtop_lib.store import Run
+from kvtop_lib.store import Run, write_json
 from kvtop_lib.tables import readme_table
 from kvtop_lib.terms import KvtopError
 
@@ -55,6 +55,8 @@ def _records(run: Path, folder: Path) -> None:
         text = file.read_text(encoding="utf-8")  # a published record names no folder of a machine
         target.write_text(text.replace(str(paths.repo_root()), "."), encoding="utf-8")
     (folder / "measured.md").write_text(readme_table(Run(run)) + "\n", encoding="utf-8")
+    if decided := Article(run).ev.decision:
+        write_json(folder / "decision.json", decided)
 
 
 def _figure(folder: Path, name: str, plate: Plate) -> None:

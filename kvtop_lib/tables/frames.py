@@ -19,7 +19,9 @@ BASELINE = "baseline"
 _METRICS = """
     output_tok_s request_tok_s.p50 decode_tok_s.p50 ttft_s.p50 ttft_s.p99 tpot_s.p50 e2e_s.p50
     accept_len accept_rate tokens_per_step iteration_s.p50 active_mean queued_mean in_flight_mean
-    decoding_mean requests_window output_tokens_window window_s
+    decoding_mean requests_window output_tokens_window window_s goodput.requests_s goodput.tok_s
+    goodput.attainment goodput.attainment_by_target.ttft_s goodput.attainment_by_target.tpot_s
+    goodput.attainment_by_target.e2e_s
 """
 FIELDS = {field.replace(".", "_"): field for field in _METRICS.split()}
 """Metric column of a results frame -> its field in a line of ``results.jsonl``."""

@@ -13,7 +13,7 @@ import pytest
 from looking import js, requests, show
 
 pytestmark = pytest.mark.browser
-CHARTS = {"run": 7, "glm53": 3, "qwen35": 5, "compared": 2}
+CHARTS = {"run": 10, "glm53": 3, "qwen35": 5, "compared": 2}
 LIMIT_BYTES = 2_000_000
 
 

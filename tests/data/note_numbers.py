@@ -15,6 +15,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import yaml
 
 HIDDEN = {"script", "style", "svg", "details", "head", "noscript", "code", "pre"}
@@ -80,7 +81,7 @@ def untraced_digits(html: str) -> list[str]:
 def field(record: Any, path: str) -> Any:
     """Value at a dotted path."""
     for key in path.split("."):
-        record = record[key]
+        record = record[int(key)] if isinstance(record, list) else record[key]
     return record
 
 
@@ -91,6 +92,8 @@ def recompute(run: Path, source: str) -> float | str | None:
     file, _, rest = source.partition("#")
     if file.endswith((".json",)):
         return field(json.loads((run / file).read_text()), rest)
+    if file == "iterations.parquet":
+        return _factor(run, rest)
     if file.endswith((".yaml", ".csv")) and rest:
         return _printed(run / file, rest)
     name = source.partition(":")[0].partition("#")[0]
@@ -100,7 +103,7 @@ def recompute(run: Path, source: str) -> float | str | None:
     if not rest:
         return _whole(lines, source.partition(":")[2])
     where, _, what = rest.partition(":")
-    call = re.fullmatch(r"(mean|ratio)\((.+)\)", what)
+    call = re.fullmatch(r"(mean|sum|ratio)\((.+)\)", what)
     if not call:
         return field(lines[int(where[1:]) - 1], what) if "," not in where else None
     name, path = call.groups()
@@ -109,10 +112,47 @@ def recompute(run: Path, source: str) -> float | str | None:
         return float(field(lines[int(number[1:]) - 1], path))
 
     parts = where.split(",")
+    if name == "sum":
+        return math.fsum(at(p) for p in parts)
     if name == "mean":
         return math.fsum(at(p) for p in parts) / len(parts)
     logs = [math.log(at(a) / at(b)) for a, b in (p.split("/") for p in parts)]
     return math.exp(math.fsum(logs) / len(logs))
+
+
+def _factor(run: Path, source: str) -> float:
+    """A factor of the ratio between points, from recorded iterations and results.jsonl."""
+    where, _, what = source.partition(":")
+    name = re.fullmatch(r"ratio\((.+)\)", what)[1]
+    pairs = [pair.split("|") for pair in where.split(",")]
+    logs = [math.log(_quotient(run, name, a, b)) for a, b in pairs]
+    return math.exp(math.fsum(logs) / len(logs))
+
+
+def _quotient(run: Path, name: str, a: str, b: str) -> float:
+    if name != "residual":
+        return _of_point(run, a)[name] / _of_point(run, b)[name]
+    product = math.prod(_quotient(run, k, a, b) for k in ("acceptance", "batch", "busy_share"))
+    product /= _quotient(run, "iteration_time", a, b)
+    speeds = [json.loads((run / x / "point.json").read_text())["output_tok_s"] for x in (a, b)]
+    return speeds[0] / speeds[1] / product
+
+
+def _of_point(run: Path, point: str) -> dict[str, float]:
+    """Sums over iterations that end in the window and yield tokens to running requests."""
+    window = json.loads((run / point / "recording.json").read_text())["window"]
+    wanted = ["t_s", "dur_s", "mode", "bs", "committed_tokens"]
+    rows = pq.read_table(run / point / "iterations.parquet", columns=wanted).to_pylist()
+    rows = [
+        r for r in rows
+        if r["mode"] in ("decode", "verify")
+        and window["w0_s"] <= r["t_s"] + r["dur_s"] < window["w1_s"]
+    ]  # fmt: skip
+    time, bs, tokens = (math.fsum(r[k] for r in rows) for k in ("dur_s", "bs", "committed_tokens"))
+    return {
+        "acceptance": tokens / bs, "batch": bs / len(rows), "iteration_time": time / len(rows),
+        "busy_share": time / (window["w1_s"] - window["w0_s"]),
+    }  # fmt: skip
 
 
 def _geomean(run: Path, source: str) -> float:
@@ -159,7 +199,7 @@ def _whole(lines: list[dict], what: str) -> float | None:
     return None
 
 
-SCALE = {"%": 0.01, "ms": 1e-3, "GB": 1e9}
+SCALE = {"%": 0.01, "percent": 0.01, "ms": 1e-3, "GB": 1e9}
 
 
 def scale(text: str) -> float:

@@ -68,7 +68,7 @@ def test_the_note_is_one_small_file_that_fetches_nothing(published):
     assert len(note_numbers.traced(html)) > 100
     assert "<script>alert" not in html and "<img src=x" not in html
     assert str(folder.parent) not in html and "injected" not in html  # no path of this machine
-    assert html.count('class="static"') == 7 and html.count('class="spec"') == 7
+    assert html.count('class="static"') == 10 and html.count('class="spec"') == 10
 
 
 def test_a_page_that_would_fetch_is_refused():

@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from kvtop_lib.decision import write_decision
 from kvtop_lib.note import Article, claims, plates
 from kvtop_lib.note.caveats import caveats
 from kvtop_lib.note.evidence import Change, Evidence, verdict
 from kvtop_lib.note.method import ranges
 from kvtop_lib.note.prose import Value
+from kvtop_lib.store import Run
 from kvtop_lib.terms import KvtopError
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "data"))
@@ -20,7 +22,9 @@ import synthetic_run as truth  # noqa: E402
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return truth.write_run(tmp_path_factory.mktemp("runs") / "synthetic")
+    run = truth.write_run(tmp_path_factory.mktemp("runs") / "synthetic")
+    write_decision(Run(run))  # the page cites it
+    return run
 
 
 @pytest.fixture(scope="module")

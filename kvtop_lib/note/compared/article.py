@@ -17,7 +17,7 @@ from kvtop_lib.note.compared import frames
 from kvtop_lib.note.compared.differences import check, differences, shared_arms, short
 from kvtop_lib.note.evidence import Evidence
 from kvtop_lib.note.parts import Html, Tile, definition, figure, paragraphs, section, table
-from kvtop_lib.note.plates import Plate
+from kvtop_lib.note.plate import Plate
 from kvtop_lib.note.prose import Value, listing, percent, say
 
 SIDES = ("first", "second")

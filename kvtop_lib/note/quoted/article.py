@@ -10,8 +10,8 @@ from markupsafe import Markup
 from kvtop_lib.note import captions, claims, head, plates
 from kvtop_lib.note.article import Article
 from kvtop_lib.note.caveats import as_list
-from kvtop_lib.note.parts import Html, Tile, heading, paragraphs
-from kvtop_lib.note.plates import Plate
+from kvtop_lib.note.parts import Html, Tile, paragraphs
+from kvtop_lib.note.plate import Plate
 from kvtop_lib.note.prose import Value, listing, say
 from kvtop_lib.note.quoted import caveats, method
 from kvtop_lib.note.quoted import plates as own
@@ -84,17 +84,6 @@ class QuotedArticle(Article):
         """Method block and evidence line of a figure."""
         ev = plate.rests_on or self.ev
         return method.block(ev, plate.metric) + method.source(ev, plate.lines)
-
-    def has(self, name: str) -> bool:
-        """Whether the tables hold what a figure needs."""
-        return self.plate(name) is not None
-
-    def section(self, title: str, *texts: str, figure: str) -> Html:
-        """Heading, prose and figure; nothing at all when the tables lack what it needs."""
-        if not self.has(figure):
-            return Html("")
-        prose = paragraphs(*(say(text) for text in texts))
-        return Html(heading(title) + Markup(prose) + Markup(self.figure(figure)))
 
     def waiting(self) -> Html:
         """Time to first token: the figure, or the single numbers that were published."""

@@ -8,7 +8,7 @@ from markupsafe import Markup
 from kvtop_lib import figures, tables
 from kvtop_lib.audit import audit
 from kvtop_lib.note.claims import at, shape
-from kvtop_lib.note.plates import Plate
+from kvtop_lib.note.plate import Plate
 from kvtop_lib.note.prose import Value, listing, say
 from kvtop_lib.note.quoted.evidence import QuotedEvidence
 from kvtop_lib.terms import KvtopError

@@ -1,0 +1,78 @@
+"""What the library derives from a run's records for the note, each worked out once."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import pandas as pd
+
+from kvtop_lib import decision, decomposition, tables
+from kvtop_lib.note.prose import Value, quantity
+from kvtop_lib.store import read_json
+from kvtop_lib.terms import KvtopError
+
+
+class Derived:
+    """Targets, decision and decomposition of evidence; nothing of a published table."""
+
+    @cached_property
+    def targets(self) -> dict[str, Value] | None:
+        """Latency targets by metric; None when none was set, or points were judged by others."""
+        found = [
+            (r["line"], limits)
+            for r in self.records
+            if (limits := tables.pick(r, "goodput.targets"))
+        ]
+        if not found or any(limits != found[0][1] for _, limits in found):
+            return None
+        line, limits = found[0]
+        where = f"{self.origin}#L{line}:goodput.targets"
+        return {k: Value(quantity(v, "s"), f"{where}.{k}", v) for k, v in limits.items()}
+
+    @cached_property
+    def decision(self) -> dict[str, Any] | None:
+        """`kvtop_lib.decision.decide`, with the latency targets that decision.json names.
+
+        None where no arm has a pair with the baseline.
+        """
+        if self.quoted or self.ratios.empty or not self.ratios["n"].any():
+            return None
+        file, named = self.run.path / "decision.json", {}
+        if file.is_file():
+            before = [one["target"] for one in read_json(file)["decisions"]]
+            named = {t["name"]: t["limits"] for t in before if t["limits"]}
+        try:
+            return decision.decide(self.run, named)
+        except KvtopError:  # the baseline has no point
+            return None
+
+    @cached_property
+    def decomposed(self) -> pd.DataFrame:
+        """`decomposition.by_load` of the points by lanes, and their pairs of lines and folders.
+
+        No row where the iterations were not recorded, as in a published copy.
+        """
+        results = pd.DataFrame() if self.quoted else self.run.results()
+        known = "output_tok_s" in results
+        points = decomposition.of_run(self.run) if known else pd.DataFrame()
+        if points.empty:
+            return pd.DataFrame()
+        points = points[points["c"].notna() & points["output_tok_s"].notna()]
+        points = points.astype({"c": int})
+        folders = {
+            r["line"]: self.run.folder(r).relative_to(self.run.path).as_posix()
+            for r in results.to_dict("records")
+        }
+        base = points[points["arm"] == self.reference]
+        found = decomposition.by_load(points, self.reference)
+        keys = ["workload", "c", "block"]
+        both = points.merge(base[[*keys, "line"]], on=keys, suffixes=("", "_base"))
+        pairs = {
+            key: list(zip(own["line"], own["line_base"], strict=True))
+            for key, own in both.groupby(["arm", "c"])
+        }
+        lines = [pairs[r.arm, r.c] for r in found.itertuples()]
+        return found.assign(
+            lines=lines, folders=[[(folders[a], folders[b]) for a, b in own] for own in lines]
+        )
