@@ -21,6 +21,7 @@ from kvtop_lib.metrics.drafts import (
     request_steps,
 )
 from kvtop_lib.metrics.recorded import read_iterations
+from kvtop_lib.stats import first_axis
 from kvtop_lib.store import Run, read_json
 
 GROUP = ["arm", "workload", "c"]
@@ -36,7 +37,7 @@ def drafting_requests(run: Run) -> pd.DataFrame:
         what was proposed as in `kvtop_lib.metrics.drafts.own_widths`.
     """
     frames = []
-    for point in run.results().query("status == 'ok'").to_dict("records"):
+    for point in first_axis(run.results()).query("status == 'ok'").to_dict("records"):
         rows = run.requests(point)
         rows = rows[(rows["phase"] == "window") & (rows["status"] == "ok")]
         rows = rows[rows["accepted_hist"].notna()]

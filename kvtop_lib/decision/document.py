@@ -6,35 +6,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from kvtop_lib import costmodel, stats
 from kvtop_lib.ablation import causes
 from kvtop_lib.decision.command import server_command_text
 from kvtop_lib.decision.judge import BASELINE, RULE, Target, judge, ranges, recommend
+from kvtop_lib.stats import OPEN, load_axis
 from kvtop_lib.store import Run, write_json
 from kvtop_lib.terms import SCHEMA, KvtopError
 
-OPEN = " (open loop, load = starts/s)"
 _SHOWN = "c n ratio low high p_higher verdict meets baseline_meets detectable lines".split()
 _HELD = ["arm", "c", "block", "line", "iteration_s", "predicted_s", "error"]
-
-
-def load_axis(results: pd.DataFrame) -> pd.DataFrame:
-    """Results with a load in every row: lanes, or the rate that a load's name begins with.
-
-    Open loops become a workload of their own, since lanes and rates are not on one axis; loads
-    without a single rate (steps, trace time stamps) are left out.
-    """
-    rate = pd.to_numeric(results["load"].str.extract(r"^r(\d+(?:\.\d+)?)")[0])
-    kind = results["load"].str.extract(r"^r\d+(?:\.\d+)?(?:-(.+))?$")[0].fillna("poisson")
-    lanes = pd.to_numeric(results["c"], errors="coerce").where(rate.isna())
-    frame = results.assign(c=lanes.fillna(rate))
-    frame["workload"] = np.where(
-        rate.notna(), results["workload"] + ", " + kind + OPEN, results["workload"]
-    )
-    return frame.dropna(subset=["c"])
 
 
 def decide(

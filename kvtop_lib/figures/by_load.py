@@ -1,7 +1,8 @@
 """Charts over rising load: one line per arm, a dot per block, a cross where nothing was measured.
 
 They take the frame of `kvtop_lib.tables.by_load`: one row per arm and load with the columns
-``title``, ``c``, ``mean``, ``values`` (list, one per block), ``n``, ``status``, ``reason``.
+``title``, ``c``, ``mean``, ``values`` (list, one per block), ``n``, ``status``, ``reason``, and
+``axis`` (lanes without it).
 """
 
 from __future__ import annotations
@@ -10,15 +11,15 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from kvtop_lib.figures.style import arm_channels, arm_titles, finish, load_axis
+from kvtop_lib.figures.style import LOADS, arm_channels, arm_titles, axis_of, finish, load_axis
 
 HEIGHT = 270  # pixels
 
 
-def _tooltip(y_title: str, fmt: str) -> list[alt.Tooltip]:
+def _tooltip(y_title: str, fmt: str, load: str) -> list[alt.Tooltip]:
     return [
         alt.Tooltip("title:N", title="arm"),
-        alt.Tooltip("c:Q", title="c"),
+        alt.Tooltip("c:Q", title=load),
         alt.Tooltip("mean:Q", title=y_title, format=fmt),
         alt.Tooltip("n:Q", title="blocks"),
     ]
@@ -45,10 +46,10 @@ def _missing(frame: pd.DataFrame, floor: float) -> pd.DataFrame:
     return gone.assign(floor=floor)
 
 
-def _ticks(blocks: pd.DataFrame, x: alt.X, color: alt.Color, fmt: str) -> alt.Chart:
+def _ticks(blocks: pd.DataFrame, x: alt.X, color: alt.Color, fmt: str, load: str) -> alt.Chart:
     tooltip = [
         alt.Tooltip("title:N", title="arm"),
-        alt.Tooltip("c:Q", title="c"),
+        alt.Tooltip("c:Q", title=load),
         alt.Tooltip("value:Q", title="one block", format=fmt),
     ]
     ticks = alt.Chart(blocks).mark_tick(thickness=1.4, width=9, opacity=0.75)
@@ -91,15 +92,17 @@ def over_load(
     titles = titles or arm_titles(frame)
     frame = frame.assign(mean=frame["mean"].astype(float).replace(np.inf, np.nan))
     channels = arm_channels(titles, drop)
-    x = load_axis(sorted(frame["c"].unique().tolist()))
+    kind = axis_of(frame)
+    load = LOADS[kind][0]
+    x = load_axis(sorted(frame["c"].unique().tolist()), kind)
     y = alt.Y(
         "mean:Q",
         title=y_title,
         scale=scale or alt.Scale(zero=True),
         axis=y_axis or alt.Axis(tickCount=5, domain=False, ticks=False),
     )
-    plain = frame.drop(columns=["values", "lines"], errors="ignore")
-    base = alt.Chart(plain).encode(x=x, y=y, tooltip=_tooltip(y_title, fmt))
+    plain = frame.drop(columns=["values", "lines", "axis"], errors="ignore")
+    base = alt.Chart(plain).encode(x=x, y=y, tooltip=_tooltip(y_title, fmt, load))
     lines = base.mark_line(strokeWidth=2.2, interpolate="linear").encode(
         color=channels["color"], strokeDash=channels["strokeDash"]
     )
@@ -119,7 +122,7 @@ def over_load(
         )
     blocks = _blocks(frame)
     if len(blocks) and not len(bars):
-        layers.insert(1, _ticks(blocks, x, channels["color"], fmt))
+        layers.insert(1, _ticks(blocks, x, channels["color"], fmt, load))
     gone = _missing(frame, floor)
     if len(gone):
         layers.append(
@@ -131,7 +134,7 @@ def over_load(
                 color=channels["color"],
                 tooltip=[
                     alt.Tooltip("title:N", title="arm"),
-                    alt.Tooltip("c:Q", title="c"),
+                    alt.Tooltip("c:Q", title=load),
                     alt.Tooltip("status:N"),
                     alt.Tooltip("reason:N"),
                 ],
@@ -139,9 +142,8 @@ def over_load(
         )
     if under is not None:
         layers.insert(0, under)
-    return finish(
-        alt.layer(*layers), HEIGHT, name or f"{y_title} over concurrency, one line per arm"
-    )
+    over = "concurrency" if kind == "lanes" else "arrival rate"
+    return finish(alt.layer(*layers), HEIGHT, name or f"{y_title} over {over}, one line per arm")
 
 
 def throughput(frame: pd.DataFrame) -> alt.LayerChart:

@@ -8,7 +8,7 @@ import altair as alt
 import pandas as pd
 
 from kvtop_lib.figures import labels
-from kvtop_lib.figures.style import INK, arm_channels, finish
+from kvtop_lib.figures.style import INK, LOADS, arm_channels, axis_of, finish
 
 
 def yield_and_cost(frame: pd.DataFrame, titles: list[str]) -> alt.LayerChart:
@@ -79,7 +79,8 @@ def _load_labels(data: pd.DataFrame, domain: tuple[float, float], base: alt.Char
     ]
     ends = data.groupby("title", sort=False)["c"].agg(["min", "max"]).loc[data["title"]]
     outer = ((data["c"] == ends["min"].values) | (data["c"] == ends["max"].values)).tolist()
-    texts = [f"c = {c}" if end else f"{c}" for c, end in zip(data["c"], outer, strict=True)]
+    named = "{:g} starts/s" if axis_of(data) == "rates" else "c = {:g}"
+    texts = [named.format(c) if end else f"{c:g}" for c, end in zip(data["c"], outer, strict=True)]
     order = sorted(range(len(texts)), key=lambda i: not outer[i])
     sides = labels.place(place, texts, order, PLANE_PX)
     shown = data.assign(label=texts, side=sides)
@@ -150,7 +151,7 @@ def decomposition(frame: pd.DataFrame, title: str) -> alt.LayerChart:
         alt.Chart(frame)
         .mark_bar(size=26)
         .encode(
-            x=alt.X("c:O", title="closed-loop concurrency c", axis=alt.Axis(labelAngle=0)),
+            x=alt.X("c:O", title=LOADS[axis_of(frame)][1], axis=alt.Axis(labelAngle=0)),
             y=alt.Y("log_ratio:Q", title=f"log of the ratio, {title}", stack="zero"),
             color=alt.Color(
                 "factor:N",

@@ -73,14 +73,35 @@ def arm_channels(titles: list[str], drop: int = 0) -> dict[str, Any]:
     }
 
 
-def load_axis(loads: list[int]) -> alt.X:
-    """Closed-loop concurrency on a log2 axis with a tick at every measured load."""
+LOADS = {
+    "lanes": ("c", "concurrency c (requests in flight)", "d"),
+    "rates": ("starts/s", "arrival rate (session starts per second)", "~g"),
+}
+"""Short name, title and number format of each kind of load."""
+
+
+def axis_of(frame: pd.DataFrame) -> str:
+    """Kind of load of a frame's rows: its column ``axis``, else lanes.
+
+    Raises
+    ------
+    ValueError
+        When lanes and rates are mixed, which no axis can hold.
+    """
+    kinds = list(dict.fromkeys(frame["axis"])) if "axis" in frame else []
+    if len(kinds) > 1:
+        raise ValueError(f"{' and '.join(kinds)} do not go on one axis")
+    return kinds[0] if kinds else "lanes"
+
+
+def load_axis(loads: list[float], kind: str = "lanes") -> alt.X:
+    """Load on a log2 axis with a tick at every measured one."""
     low, high = min(loads), max(loads)
     return alt.X(
         "c:Q",
-        title="concurrency c (requests in flight)",
+        title=LOADS[kind][1],
         scale=alt.Scale(type="log", base=2, domain=[low / 1.12, high * 1.12], nice=False),
-        axis=alt.Axis(values=sorted(loads), format="d", grid=False),
+        axis=alt.Axis(values=sorted(loads), format=LOADS[kind][2], grid=False),
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import pandas as pd
 
 from kvtop_lib.metrics import Recording, percentile
+from kvtop_lib.stats import first_axis
 from kvtop_lib.store import Run
 
 GROUP = ["arm", "workload", "c"]
@@ -26,7 +27,7 @@ def by_request(run: Run) -> pd.DataFrame:
         came all at once have no iteration time and are left out.
     """
     frames = []
-    for point in run.results().query("status == 'ok'").to_dict("records"):
+    for point in first_axis(run.results()).query("status == 'ok'").to_dict("records"):
         rows = Recording.read(run.folder(point)).window.dropna(subset=["iteration_s"])
         frames.append(
             pd.DataFrame(

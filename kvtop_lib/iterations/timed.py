@@ -6,6 +6,7 @@ import pandas as pd
 
 from kvtop_lib.iterations.clients import GROUP
 from kvtop_lib.metrics.recorded import read_iterations
+from kvtop_lib.stats import first_axis
 from kvtop_lib.store import Run, read_json
 
 PART_GROUPS = {
@@ -36,7 +37,7 @@ def recorded(run: Run) -> pd.DataFrame:
         stand in place of the host's where there are any. Empty without a recorder.
     """
     frames = []
-    for point in run.results().query("status == 'ok'").to_dict("records"):
+    for point in first_axis(run.results()).query("status == 'ok'").to_dict("records"):
         folder = run.folder(point)
         if (rows := read_iterations(folder)) is None:
             continue

@@ -7,11 +7,11 @@ from markupsafe import Markup
 
 from kvtop_lib import stats, tables
 from kvtop_lib.ablation import ISOLATIONS, Isolation
-from kvtop_lib.decision.document import OPEN
 from kvtop_lib.note.captions import Caption
 from kvtop_lib.note.evidence import Evidence
 from kvtop_lib.note.plate import Plate
 from kvtop_lib.note.prose import Value, percent, say
+from kvtop_lib.stats import OPEN
 
 _WORD = {
     "higher": "raises output",

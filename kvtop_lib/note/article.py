@@ -11,6 +11,7 @@ from kvtop_lib.note.evidence import Evidence
 from kvtop_lib.note.parts import Html, figure, heading, paragraphs
 from kvtop_lib.note.plate import Plate
 from kvtop_lib.note.prose import Value, say
+from kvtop_lib.stats import RATES
 from kvtop_lib.terms import KvtopError
 
 
@@ -54,6 +55,8 @@ class Article:
     def figure(self, name: str) -> Html:
         """One figure of `kvtop_lib.note.plates.ALL`, numbered in the order of calls."""
         plate = self.plate(name)
+        if plate is None and self.ev.axis == RATES:
+            return Html("")  # a figure over lanes, of which there are none
         if plate is None:
             return paragraphs(say("The records do not hold what this figure needs: {n}.", n=name))
         number = None
@@ -67,11 +70,12 @@ class Article:
         return self.plate(name) is not None
 
     def section(self, title: str, *texts: str, figure: str) -> Html:
-        """Heading, prose and figure; nothing at all when the records lack what it needs."""
+        """Heading (if any), prose and figure; nothing when the records lack what it needs."""
         if not self.has(figure):
             return Html("")
         prose = paragraphs(*(say(text) for text in texts))
-        return Html(heading(title) + Markup(prose) + Markup(self.figure(figure)))
+        head = heading(title) if title else Markup("")
+        return Html(head + Markup(prose) + Markup(self.figure(figure)))
 
     def plate(self, name: str) -> Plate | None:
         """Charts, data and caption of a figure, None when the records lack what it needs."""

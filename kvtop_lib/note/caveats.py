@@ -6,8 +6,10 @@ from markupsafe import Markup, escape
 
 from kvtop_lib import tables
 from kvtop_lib.note import ablated, troubles
+from kvtop_lib.note.cite import listed
 from kvtop_lib.note.evidence import Evidence
 from kvtop_lib.note.prose import Value, listing, say
+from kvtop_lib.stats import RATES
 
 
 def caveats(ev: Evidence) -> list[Markup]:
@@ -23,6 +25,7 @@ def caveats(ev: Evidence) -> list[Markup]:
         troubles.missed_requests(ev),
         troubles.audits(ev),
         _range(ev),
+        _not_drawn(ev),
         _greedy(ev),
         _workload(ev),
         _cause(ev),
@@ -119,14 +122,38 @@ def _one_machine(ev: Evidence) -> Markup | None:
 
 def _range(ev: Evidence) -> Markup:
     low, high = ev.load_value(ev.loads[0]), ev.load_value(ev.loads[-1])
+    targets = Markup("") if ev.targets else say(" No latency target was set.")
+    if ev.axis == RATES:
+        text = say(
+            "<b>Rates outside {a} to {b}.</b> Sessions start at random times at a given rate; "
+            "a closed loop, in which clients wait for answers, was not measured.",
+            a=low, b=high,
+        )  # fmt: skip
+        return text + targets
     text = say(
         "<b>Loads outside {a} to {b}.</b> Load is a closed loop: a lane sends its next request "
-        "when the last has ended. No arrival rate was offered, so nothing here is a queueing "
-        "result",
+        "when the last has ended.",
         a=low,
         b=high,
     )
-    return text + (say(".") if ev.targets else say(", and no latency target was set."))
+    if ev.rates:
+        return text + targets
+    text += say(" No arrival rate was offered, so nothing here is a queueing result.")
+    return text + targets
+
+
+def _not_drawn(ev: Evidence) -> Markup | None:
+    """Points whose load is neither a number of lanes nor one of the rates that are drawn."""
+    drawn = {*ev.points["line"], *(ev.rates.points["line"] if ev.rates else ())}
+    left = sorted(set(ev.whole["line"]) - drawn)
+    if not left:
+        return None
+    n = Value(str(len(left)), f"{ev.origin}#{listed(left)}:load", float(len(left)))
+    return say(
+        "<b>Other arrivals.</b> {n} points have arrivals of another kind than those that are "
+        "drawn (bursts, steps or recorded times); they are in no figure.",
+        n=n,
+    )
 
 
 def _greedy(ev: Evidence) -> Markup:

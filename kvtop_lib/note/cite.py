@@ -40,6 +40,10 @@ class Cited:
         """Source of a load."""
         return f"{self.origin}#L{line}:c"
 
+    def cite_rate(self, line: int) -> str:
+        """Source of an arrival rate."""
+        return f"{self.origin}#L{line}:rate"
+
     def cite_field(self, path: str) -> str:
         """Source of a field of the manifest."""
         return f"{self.manifest_at}#{path}"

@@ -8,12 +8,12 @@ import pandas as pd
 from markupsafe import Markup
 
 from kvtop_lib import figures, tables
-from kvtop_lib.decision.document import OPEN
 from kvtop_lib.decision.judge import BASELINE, RULE
 from kvtop_lib.note.captions import Caption
 from kvtop_lib.note.evidence import Evidence
 from kvtop_lib.note.plate import Plate
 from kvtop_lib.note.prose import NBSP, Value, listing, say
+from kvtop_lib.stats import OPEN
 
 _WORD = {"missed": "misses the target", "indistinguishable": "no difference detected",
          "unknown": "not told from noise"}  # fmt: skip

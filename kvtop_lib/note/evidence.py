@@ -37,6 +37,8 @@ class Evidence(Cited, Derived):
         The arm that the others are compared with.
     only : tuple of str
         Arms to look at; all when empty.
+    axis : str, optional
+        Kind of load, as `tables.points`.
 
     Raises
     ------
@@ -48,16 +50,23 @@ class Evidence(Cited, Derived):
     digits: int | None = None  # decimals of percentages; None: `prose.percent` decides
 
     def __init__(
-        self, run: Run, reference: str = tables.BASELINE, only: tuple[str, ...] = ()
+        self,
+        run: Run,
+        reference: str = tables.BASELINE,
+        only: tuple[str, ...] = (),
+        axis: str | None = None,
     ) -> None:
         self.run, self.reference = run, reference
         self.manifest = checked_manifest(run)
-        known, points = tables.arms(run), tables.points(run)
+        known, points = tables.arms(run), tables.points(run, axis)
         self.every_arm = known
         self.arms = {a: known[a] for a in known if not only or a in only}
         self.points = points[points["arm"].isin(only)] if only else points
+        self.axis = str(points["axis"].iloc[0])
+        whole = run.results()  # of every kind of load
+        self.whole = whole[whole["arm"].isin(only)] if only else whole
         self.titles = [p.get("title") or a for a, p in self.arms.items()]
-        counted = set(self.points["line"])
+        counted = set(self.whole["line"])
         self.records = [r for r in run.lines() if r["line"] in counted]
 
     @classmethod
@@ -67,9 +76,9 @@ class Evidence(Cited, Derived):
 
     # -- roles ----------------------------------------------------------------------------
     @cached_property
-    def loads(self) -> list[int]:
-        """Measured closed-loop loads, rising."""
-        return sorted(int(c) for c in self.points["c"].unique())
+    def loads(self) -> list[float]:
+        """Measured loads of one kind, rising: lanes, or session starts per second."""
+        return sorted(self.points["c"].unique().tolist())
 
     @cached_property
     def drafting(self) -> list[str]:
@@ -89,6 +98,15 @@ class Evidence(Cited, Derived):
         mtp = [a for a in self.drafting if tables.pick(self.arms[a], "draft.method") == "mtp"]
         return (mtp or self.drafting or [None])[0]
 
+    @cached_property
+    def rates(self) -> Evidence | None:
+        """The points by arrival rate, None where the run has none."""
+        if self.axis == stats.RATES:
+            return self
+        if self.quoted or stats.RATES not in stats.axes(self.whole):
+            return None
+        return Evidence(self.run, self.reference, axis=stats.RATES)
+
     def by_load(self, column: str) -> pd.DataFrame:
         """`tables.by_load` of one column."""
         return tables.by_load(self.points, column)
@@ -103,7 +121,7 @@ class Evidence(Cited, Derived):
         """The pair of arms that differ in the draft width alone, None when it was not run."""
         if not set(ISOLATED) <= set(self.arms) & set(self.points["arm"]):
             return None
-        pair = Evidence(self.run, ISOLATED[0], ISOLATED)
+        pair = Evidence(self.run, ISOLATED[0], ISOLATED, self.axis)
         return pair if pair.changes(ISOLATED[1]) else None
 
     @cached_property
@@ -122,10 +140,13 @@ class Evidence(Cited, Derived):
         rank = list(self.arms).index(arm) if arm in self.arms else 0
         return Value(text, self.cite_field(f"arms.{arm}.title"), cls=f"v arm arm{rank}")
 
-    def load_value(self, c: int) -> Value:
-        """``c = 8``."""
+    def load_value(self, c: float) -> Value:
+        """``c = 8``, or ``0.50 starts/s``."""
         line = int(self.points.loc[self.points["c"] == c, "line"].min())
-        return Value(f"c{NBSP}={NBSP}{c}", self.cite_load(line), float(c))
+        if self.axis == stats.RATES:
+            text = f"{c:.2f}" if round(c, 2) == c else f"{c:g}"
+            return Value(f"{text}{NBSP}starts/s", self.cite_rate(line), float(c))
+        return Value(f"c{NBSP}={NBSP}{c:g}", self.cite_load(line), float(c))
 
     def mean(self, arm: str, c: int, column: str, unit: str, scale: float = 1.0) -> Value | None:
         """Mean over blocks, None when no block has it; ``scale`` 1000 shows seconds as ms."""
@@ -164,7 +185,7 @@ class Evidence(Cited, Derived):
 
     def count(self, *statuses: str) -> Value:
         """Points that count (last attempts) with one of the statuses; all without an argument."""
-        frame = self.points
+        frame = self.whole
         n = int(frame["status"].isin(statuses).sum()) if statuses else len(frame)
         what = f"status={'|'.join(statuses)}" if statuses else "*"
         return Value(str(n), self.cite_count(what), float(n))

@@ -7,11 +7,12 @@ from datetime import datetime
 from markupsafe import Markup
 
 from kvtop_lib import tables
-from kvtop_lib.note import caveats, claims, method
+from kvtop_lib.note import arrivals, caveats, claims, method
 from kvtop_lib.note.change import Change
 from kvtop_lib.note.evidence import Evidence
 from kvtop_lib.note.parts import Html, Tile, section
 from kvtop_lib.note.prose import Value, listing, say
+from kvtop_lib.stats import RATES
 
 
 def run_name(ev: Evidence) -> Value:
@@ -38,7 +39,8 @@ def header(ev: Evidence) -> Html:
         ev.field("model.device", text=device),
     ]
     byline = [day(ev), say("run {r}", r=run_name(ev)), method.commit(ev)]
-    return framed(kicker, claims.headline(ev), claims.standfirst(ev), byline)
+    says = arrivals if ev.axis == RATES else claims
+    return framed(kicker, says.headline(ev), says.standfirst(ev), byline)
 
 
 def framed(kicker: list, title: Markup, standfirst: Markup, byline: list) -> Html:
@@ -57,6 +59,10 @@ def _dots(parts: list) -> Markup:
 
 def tiles(ev: Evidence) -> Html:
     """Lowest load, highest load, waiting, and how much evidence there is."""
+    if ev.axis == RATES:
+        waits = arrivals.waits(ev)
+        ends = list(dict.fromkeys([waits[0], waits[-1]])) if waits else []
+        return row([*(wait_tile(ev, x, arrivals.WAIT) for x in ends), _n(ev)])
     changes = claims.primary_changes(ev)
     waits = ev.changes(ev.primary, "ttft_s_p50") if ev.primary else []
     ends = list(dict.fromkeys([changes[0], changes[-1]])) if changes else []
@@ -79,10 +85,10 @@ def gain_tile(ev: Evidence, x: Change) -> Tile:
     return Tile(x.percent, label, detail, tone(x))
 
 
-def wait_tile(ev: Evidence, x: Change) -> Tile:
+def wait_tile(ev: Evidence, x: Change, column: str = "ttft_s_p50") -> Tile:
     """Change of the wait for the first token at one load."""
     label = say("{c}: wait for the first token, median", c=ev.load_value(x.c))
-    base, arm = (ev.mean(a, x.c, "ttft_s_p50", "s") for a in (ev.reference, x.arm))
+    base, arm = (ev.mean(a, x.c, column, "s") for a in (ev.reference, x.arm))
     known = base and arm
     detail = say("{b} becomes {a}", b=base, a=arm) if known else say("only the change is published")
     return Tile(x.percent, label, detail, tone(x, rising_is_bad=True))

@@ -10,6 +10,7 @@ from kvtop_lib.note.caveats import blocks
 from kvtop_lib.note.evidence import Evidence
 from kvtop_lib.note.parts import definition
 from kvtop_lib.note.prose import NBSP, Value, listing, say
+from kvtop_lib.stats import LANES
 
 HOW = {
     "none": "no drafting",
@@ -120,9 +121,15 @@ def deployed(ev: Evidence) -> Markup | None:
 
 
 def loads(ev: Evidence) -> Markup:
-    """Loads of the closed loop."""
-    each = [Value(str(c), ev.load_value(c).source, float(c)) for c in ev.loads]
-    return say("closed loop, c = {c}", c=listing(each))
+    """Lanes of the closed loop, rates of the open one."""
+    found = []
+    if ev.axis == LANES:
+        each = [Value(f"{c:g}", ev.load_value(c).source, float(c)) for c in ev.loads]
+        found.append(say("closed loop, c = {c}", c=listing(each)))
+    if ev.rates:
+        rates = [ev.rates.load_value(c) for c in ev.rates.loads]
+        found.append(say("open loop at {r}", r=listing(rates)))
+    return Markup("; ").join(found)
 
 
 def repeats(ev: Evidence) -> Markup:
@@ -176,7 +183,8 @@ SHOWN = ("output_tok_s", "ttft_s", "accept_len", "iteration_s")
 
 def metrics(ev: Evidence) -> Markup:
     """Formulas of what is shown, out of the one table of metrics."""
-    keys = {*SHOWN, *(["goodput"] if ev.targets else [])}
+    more = ["goodput"] * bool(ev.targets) + ["ttft_intended_s", "ended_rate"] * bool(ev.rates)
+    keys = {*SHOWN, *more}
     rows = [m for m in METRICS if m.key in keys]
     return Markup("<br>").join(
         say(

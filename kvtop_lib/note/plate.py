@@ -12,6 +12,7 @@ from markupsafe import Markup
 from kvtop_lib.figures.static import printable
 from kvtop_lib.note.captions import Caption
 from kvtop_lib.note.evidence import Evidence
+from kvtop_lib.stats import RATES
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,9 @@ class Plate:
     @property
     def table(self) -> pd.DataFrame:
         """Data with lines as text and no nested values, for a table or a CSV."""
-        frame = self.data.drop(columns=["values", "lines"], errors="ignore")
+        frame = self.data.drop(columns=["values", "lines", "axis"], errors="ignore")
+        if "axis" in self.data and (self.data["axis"] == RATES).all():
+            frame = frame.rename(columns={"c": "starts_s"})
         if "lines" not in self.data:
             return frame.map(printable)
         lines = [", ".join(_pair(x) for x in entry) for entry in self.data["lines"]]

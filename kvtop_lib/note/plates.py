@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from functools import wraps
+
 import pandas as pd
 
 from kvtop_lib import figures, tables
-from kvtop_lib.note import ablated, captions, decided, ended, parted, predicted, within
+from kvtop_lib.note import ablated, arrivals, captions, decided, ended, parted, predicted, within
 from kvtop_lib.note.claims import primary_changes
 from kvtop_lib.note.evidence import Evidence
 from kvtop_lib.note.plate import Maker, Plate
 from kvtop_lib.note.prose import say
+from kvtop_lib.stats import LANES
 
 _TOK_S = say("output tokens per second seen by the client over the window")
 
@@ -86,9 +89,25 @@ def plane(ev: Evidence) -> Plate | None:
     return Plate("plane", (chart,), data, captions.plane(ev), metric)
 
 
-MAKERS: tuple[Maker, ...] = (
-    core, throughput, ttft, ratio, within.goodput, ended.ended, mechanism, plane,
-    parted.decomposition, predicted.prediction, ablated.ablation, decided.decision,
+def _over_lanes(make: Maker) -> Maker:
+    """A maker that makes nothing where the page's loads are arrival rates."""
+
+    @wraps(make)
+    def maker(ev: Evidence) -> Plate | None:
+        return make(ev) if ev.axis == LANES else None
+
+    return maker
+
+
+BY_LANES = (
+    core, throughput, ttft, ratio, within.goodput, mechanism, plane, parted.decomposition,
+    predicted.prediction, ablated.ablation, decided.decision,
 )  # fmt: skip
-ALL: dict[str, Maker] = {f.__name__: f for f in MAKERS}
-"""Every figure and table of the note by name, in the order of the page."""
+"""Makers whose figures are over lanes."""
+
+BY_RATES = (arrivals.rate_ttft, within.rate_goodput, arrivals.rate_flow)
+
+ALL: dict[str, Maker] = {f.__name__: _over_lanes(f) for f in BY_LANES} | {
+    f.__name__: f for f in (ended.ended, *BY_RATES)
+}
+"""Every figure and table of the note by name."""

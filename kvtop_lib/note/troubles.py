@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pandas as pd
 from markupsafe import Markup
 
 from kvtop_lib import tables
@@ -10,20 +11,22 @@ from kvtop_lib.note.prose import Value, listing, say
 
 
 def not_ok(ev: Evidence) -> Markup | None:
-    bad = ev.points[ev.points["status"] != "ok"]
+    bad = ev.whole[ev.whole["status"] != "ok"]
     if bad.empty:
         return None
     items = []
     for row in bad.itertuples():
         source = f"results.jsonl#L{row.line}"
         status = Value(row.status, f"{source}:status")
-        reason = Value(row.reason or "no reason recorded", f"{source}:reason")
+        told = getattr(row, "reason", "")
+        told = told if isinstance(told, str) and told else "no reason recorded"
+        reason = Value(told, f"{source}:reason")
         block = Value(f"block {row.block}", f"{source}:block")
         items.append(
             say(
                 "<li>{arm}, {c}, {block}: {status} ({reason})</li>",
                 arm=ev.title(row.arm),
-                c=Value(f"c = {row.c}", f"{source}:c"),
+                c=_load(row, source),
                 block=block,
                 status=status,
                 reason=reason,
@@ -41,6 +44,13 @@ def not_ok(ev: Evidence) -> Markup | None:
         + Markup("").join(items)
         + Markup("</ul>")
     )
+
+
+def _load(row, source: str) -> Value:
+    """Lanes as a number, another load by its name."""
+    if pd.isna(row.c):
+        return Value(row.load, f"{source}:load")
+    return Value(f"c = {int(row.c)}", f"{source}:c")
 
 
 def missed_requests(ev: Evidence) -> Markup | None:

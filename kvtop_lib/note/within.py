@@ -10,6 +10,7 @@ from kvtop_lib.note.change import verdict
 from kvtop_lib.note.evidence import Evidence
 from kvtop_lib.note.plate import Plate
 from kvtop_lib.note.prose import Value, listing, say
+from kvtop_lib.stats import LANES
 
 REQUESTS, TOKENS, SHARE = "goodput_requests_s", "goodput_tok_s", "goodput_attainment"
 _LIMIT = {
@@ -21,11 +22,21 @@ _WORD = {"gain": "more", "loss": "fewer", "same": "about as many"}
 
 
 def goodput(ev: Evidence) -> Plate | None:
+    """Requests and tokens within the latency targets over lanes."""
+    return _plate(ev, "goodput") if ev.axis == LANES else None
+
+
+def rate_goodput(ev: Evidence) -> Plate | None:
+    """The same over arrival rates."""
+    return _plate(ev.rates, "rate_goodput") if ev.rates else None
+
+
+def _plate(ev: Evidence, name: str) -> Plate | None:
     """Requests and tokens within the latency targets over load."""
     requests, tokens, share = (ev.by_load(k) for k in (REQUESTS, TOKENS, SHARE))
     if ev.targets is None or not requests["n"].any():
         return None
-    data = requests[["arm", "title", "c"]].assign(
+    data = requests[["arm", "title", "axis", "c"]].assign(
         requests_s=requests["mean"], tok_s=tokens["mean"], attainment=share["mean"],
         lines=requests["lines"],
     )  # fmt: skip
@@ -35,7 +46,7 @@ def goodput(ev: Evidence) -> Plate | None:
     )
     metric = say("requests, and their tokens, that end ok and meet every target, over the window")
     labels = ("Requests", "Their tokens")
-    return Plate("goodput", charts, data, caption(ev), metric, labels=labels)
+    return Plate(name, charts, data, caption(ev), metric, labels=labels, rests_on=ev)
 
 
 def limits(ev: Evidence) -> Markup:

@@ -21,7 +21,8 @@ _METRICS = """
     accept_len accept_rate tokens_per_step iteration_s.p50 active_mean queued_mean in_flight_mean
     decoding_mean requests_window output_tokens_window window_s goodput.requests_s goodput.tok_s
     goodput.attainment goodput.attainment_by_target.ttft_s goodput.attainment_by_target.tpot_s
-    goodput.attainment_by_target.e2e_s
+    goodput.attainment_by_target.e2e_s ttft_intended_s.p50 ttft_intended_s.p99
+    asked_rate ended_rate
 """
 FIELDS = {field.replace(".", "_"): field for field in _METRICS.split()}
 """Metric column of a results frame -> its field in a line of ``results.jsonl``."""
@@ -49,30 +50,39 @@ def titles(run: Run) -> list[str]:
     return [a.get("title") or name for name, a in arms(run).items()]
 
 
-def points(run: Run) -> pd.DataFrame:
-    """One row per point (its last attempt).
+def points(run: Run, axis: str | None = None) -> pd.DataFrame:
+    """One row per point (its last attempt) of one kind of load.
+
+    Parameters
+    ----------
+    run : Run
+        The run.
+    axis : str, optional
+        `kvtop_lib.stats.LANES` or `kvtop_lib.stats.RATES`. Default: lanes where there are any.
 
     Returns
     -------
     DataFrame
         The columns of `kvtop_lib.store.Run.results` plus ``title``, ``method`` and ``width``
         (tokens verified per forward) of the arm; all of `FIELDS` exist and are NaN unless the
-        point is ``ok``. Sorted by arm (the run's order), load and block. Points of open loads
-        have no number of lanes and are not in it.
+        point is ``ok``. Sorted by arm (the run's order), load and block. ``c`` is
+        the load: lanes, or session starts per second; ``axis`` says which.
 
     Raises
     ------
     KvtopError
-        When the run holds no point.
+        When the run holds no point, or none of this kind.
     """
     results = run.results()
     if results.empty:
         raise KvtopError(f"run {run.name!r} has no point in results.jsonl yet, run the sweep")
-    results = results[results["c"].notna()].astype({"c": int}).reset_index(drop=True).copy()
+    axis = axis or (stats.axes(results) or [stats.LANES])[0]
+    results = stats.on_axis(results, axis).reset_index(drop=True)
     if results.empty:
-        raise KvtopError(f"run {run.name!r} has no point by lanes, which these tables are over")
+        raise KvtopError(f"run {run.name!r} has no point by {axis}, which these tables are over")
     known = arms(run)
     frame = results.assign(
+        axis=axis,
         title=[known.get(a, {}).get("title") or a for a in results["arm"]],
         method=[pick(known.get(a, {}), "draft.method") or "none" for a in results["arm"]],
         width=[pick(known.get(a, {}), "draft.width") or 1 for a in results["arm"]],
@@ -106,10 +116,16 @@ def by_load(frame: pd.DataFrame, column: str) -> pd.DataFrame:
     for (arm, title, c), part in frame.groupby(["arm", "title", "c"], sort=False):
         good = part[part[column].notna()]
         rows.append(
-            {"arm": arm, "title": title, "c": c, **_summary(good[column].tolist(), np.mean),
+            {"arm": arm, "title": title, "axis": _axis(part), "c": c,
+             **_summary(good[column].tolist(), np.mean),
              "lines": good["line"].tolist(), **_trouble(part)}
         )  # fmt: skip
     return pd.DataFrame(rows)
+
+
+def _axis(part: pd.DataFrame) -> str:
+    """Kind of load of some points; a published table knows lanes only."""
+    return part["axis"].iloc[0] if "axis" in part else stats.LANES
 
 
 def _summary(values: list[float], average: Any) -> dict[str, Any]:
@@ -152,6 +168,7 @@ def ratios(
             {
                 "arm": arm,
                 "title": title,
+                "axis": _axis(part),
                 "c": c,
                 "mean": found.ratio if found else None,
                 "low": found.low if found and np.isfinite(found.low) else None,

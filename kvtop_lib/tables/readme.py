@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
+from kvtop_lib import stats
 from kvtop_lib.store import Run
 from kvtop_lib.tables.frames import by_load, points, ratios
 from kvtop_lib.terms import KvtopError
@@ -14,11 +16,34 @@ README_BEGIN, README_END = "<!-- measured: begin -->", "<!-- measured: end -->"
 
 
 def readme_table(run: Run) -> str:
-    """Markdown table of a run: per arm and load throughput, TTFT, acceptance and iteration time.
+    """Markdown tables of a run: one by lanes, one by arrival rates, whichever it has.
 
     A point without numbers shows its status; means are over ok blocks.
     """
-    frame = points(run)
+    held = stats.axes(run.results()) or [stats.LANES]
+    makers = {stats.LANES: _by_lanes, stats.RATES: _by_rates}
+    return "\n\n".join(makers[axis](points(run, axis)) for axis in held)
+
+
+def _by_rates(frame: pd.DataFrame) -> str:
+    shown = ("ended_rate", "ttft_intended_s_p50", "ttft_intended_s_p99", "goodput_requests_s")
+    wide = {k: by_load(frame, k) for k in shown}
+    out = [
+        "| arm | session starts/s | requests ended/s | TTFT p50 (s) | TTFT p99 (s) "
+        "| within targets (1/s) |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for i, row in enumerate(wide["ended_rate"].itertuples()):
+        ended, p50, p99, good = (wide[k]["mean"].iloc[i] for k in shown)
+        out.append(
+            f"| {markdown_text(row.title)} | {row.c:g} "
+            f"| {_cell(ended, '.2f') if row.n else row.status} "
+            f"| {_cell(p50, '.2f')} | {_cell(p99, '.2f')} | {_cell(good, '.2f')} |"
+        )
+    return "\n".join(out)
+
+
+def _by_lanes(frame: pd.DataFrame) -> str:
     shown = ("output_tok_s", "ttft_s_p50", "accept_len", "iteration_s_p50")
     wide = {k: by_load(frame, k) for k in shown}
     gain = ratios(frame)
@@ -46,6 +71,8 @@ def _has(value: float | None) -> bool:
 
 
 def _cell(value: float | None, fmt: str, minus: float = 0.0) -> str:
+    if value is not None and value == np.inf:
+        return "∞"
     return format(value - minus, fmt).replace("%", " %") if _has(value) else "–"
 
 

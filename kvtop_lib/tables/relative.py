@@ -32,11 +32,11 @@ def yield_and_cost(points: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        ``arm``, ``title``, ``c``, ``yield_ratio``, ``cost_ratio`` (geometric means over block
-        pairs), ``lines`` (pairs of lines of results.jsonl); loads with both only.
+        ``arm``, ``title``, ``axis``, ``c``, ``yield_ratio``, ``cost_ratio`` (geometric means over
+        block pairs), ``lines`` (pairs of lines of results.jsonl); loads with both only.
     """
     gain, cost = (ratios(_steps(points), k) for k in ("tokens_per_step", "iteration_s_p50"))
-    columns = ["arm", "title", "c", "yield_ratio", "cost_ratio", "lines"]
+    columns = ["arm", "title", "axis", "c", "yield_ratio", "cost_ratio", "lines"]
     if gain.empty:
         return pd.DataFrame(columns=columns)
     both = cost.assign(yield_ratio=gain["mean"], cost_ratio=cost["mean"])
@@ -52,19 +52,19 @@ def decomposition(points: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        ``arm``, ``title``, ``c``, ``factor``, ``log_ratio`` (natural log; positive raises
-        throughput); loads with all factors only.
+        ``arm``, ``title``, ``axis``, ``c``, ``factor``, ``log_ratio`` (natural log; positive
+        raises throughput); loads with all factors only.
     """
     points = _steps(points)
     total = ratios(points)
-    columns = ["arm", "title", "c", "factor", "log_ratio"]
+    columns = ["arm", "title", "axis", "c", "factor", "log_ratio"]
     if total.empty:
         return pd.DataFrame(columns=columns)
     logs = pd.DataFrame({FACTORS[k]: np.log(_mean(ratios(points, k))) for k in FACTORS})
     logs["iteration time"] *= -1
     logs[REST] = np.log(_mean(total)) - logs.sum(axis=1, skipna=False)
-    wide = pd.concat([total[["arm", "title", "c"]], logs], axis=1).dropna()
-    keys = ["arm", "title", "c"]
+    wide = pd.concat([total[["arm", "title", "axis", "c"]], logs], axis=1).dropna()
+    keys = ["arm", "title", "axis", "c"]
     tall = wide.melt(keys, var_name="factor", value_name="log_ratio")
     rank = wide.reset_index(drop=True).reset_index(names="rank")[["arm", "c", "rank"]]
     return (

@@ -44,6 +44,7 @@ def test_points_of_open_loads_are_no_points_by_lanes(tmp_path, points):
     run.append_result({**like, "load": "r0.50", "c": None, "rate": 0.5})
     mixed = tables.points(run)
     assert len(mixed) == len(points) and list(mixed.c) == list(points.c)
+    assert tables.points(run, "rates").c.tolist() == [0.5]
     assert mixed.c.dtype.kind == "i"
 
 

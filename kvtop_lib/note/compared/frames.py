@@ -40,15 +40,19 @@ def between(first: Evidence, second: Evidence, column: str = "output_tok_s") -> 
     Returns
     -------
     DataFrame
-        ``arm``, ``title`` (the first run's), ``c``, ``mean`` (ratio), ``low``, ``high`` (None
-        without an interval), ``values``, ``n`` (blocks of the run with fewer), ``first`` and
+        ``arm``, ``title`` (the first run's), ``axis``, ``c``, ``mean`` (ratio), ``low``, ``high``
+        (None without an interval), ``values``, ``n`` (blocks of the run with fewer), ``first`` and
         ``second`` (lists of lines of the two results.jsonl), ``status``, ``reason``.
 
     Raises
     ------
     KvtopError
-        When no point of both runs is ok.
+        When no point of both runs is ok, or one is by lanes and the other by rates.
     """
+    if first.axis != second.axis:
+        raise KvtopError(
+            f"one run has loads by {first.axis}, the other by {second.axis}; they do not compare"
+        )
     frames = [ev.by_load(column).set_index(["arm", "c"]) for ev in (first, second)]
     rows = []
     for arm in shared_arms(first, second):
@@ -58,7 +62,8 @@ def between(first: Evidence, second: Evidence, column: str = "output_tok_s") -> 
             a, b = (f.loc[(arm, c)] for f in frames)
             ratio, low, high = welch(a["values"], b["values"])
             rows.append(
-                {"arm": arm, "title": first.arms[arm].get("title") or arm, "c": c, "mean": ratio,
+                {"arm": arm, "title": first.arms[arm].get("title") or arm,
+                 "axis": first.axis, "c": c, "mean": ratio,
                  "low": None if math.isnan(low) else low,
                  "high": None if math.isnan(high) else high, "values": [ratio],
                  "n": min(a["n"], b["n"]), "first": a["lines"], "second": b["lines"],
