@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import sys
+from collections.abc import Iterator
 
 from kvtop_lib.metrics import derive, summary
 from kvtop_lib.params.shape import load_name
@@ -14,7 +16,32 @@ from kvtop_lib.trace.served import served_tokenizer
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Replay one point; 0 when its status is ``ok``, 1 otherwise, 130 after an interrupt."""
+    """Replay one point; 0 when its status is ``ok``, 1 otherwise.
+
+    After Ctrl-C, or SIGTERM, what was recorded is kept, and the answer is 130, or 143.
+    """
+    with _ended_in_order() as ended_by:
+        code = _replay(argv)
+    return 143 if code == 130 and signal.SIGTERM in ended_by else code
+
+
+@contextlib.contextmanager
+def _ended_in_order() -> Iterator[list[int]]:
+    """Take SIGTERM as an interrupt; the signals that came."""
+    came: list[int] = []
+
+    def interrupt(number: int, frame: object) -> None:
+        came.append(number)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield came
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _replay(argv: list[str] | None) -> int:
     a, load, workload, plan = options.read(argv)
     try:
         if (a.out / "recording.json").exists():

@@ -52,8 +52,11 @@ def trace_convert(
     tokenizer: Annotated[Path | None, TOKENIZER] = None,
 ) -> None:
     """Write a trace of any format as KVTop's session JSONL."""
+    from kvtop_lib.terms import KvtopError
     from kvtop_lib.trace import load_trace, write_sessions
 
+    if out.exists() and Path(name).exists() and out.samefile(name):
+        raise KvtopError(f"{out} is the trace that is read; name another file to write")
     trace = load_trace(
         name,
         max_context=max_context,

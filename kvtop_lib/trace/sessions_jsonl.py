@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from kvtop_lib.terms import KvtopError
 from kvtop_lib.trace.blocks import Blocks
 from kvtop_lib.trace.model import FORMAT, VERSION, Session, Trace, Turn
 from kvtop_lib.trace.readers.fields import Bad, count, fit_blocks, get, ids, record, seconds
@@ -50,8 +51,16 @@ def sessions_of(rows: Rows) -> Trace:
 
 
 def write_sessions(trace: Trace, path: str | Path) -> None:
-    """Write ``trace`` to ``path``, complete or not at all."""
+    """Write ``trace`` to ``path``, complete or not at all.
+
+    Raises
+    ------
+    KvtopError
+        When ``path`` is a folder.
+    """
     path = Path(path)
+    if path.is_dir():
+        raise KvtopError(f"{path} is a folder; name the file to write")
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".writing")
     partial.write_text("".join(line + "\n" for line in trace.lines()), encoding="utf-8")

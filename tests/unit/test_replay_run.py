@@ -37,6 +37,24 @@ def test_an_interrupt_keeps_what_was_recorded(tmp_path):
     assert point["status"] == "aborted" and point["counts_all"]["ok"] >= 18
 
 
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_the_command_ends_in_order(tmp_path, number, code):
+    main = threading.main_thread().ident
+
+    def script(body, n):
+        if n == 20:
+            signal.pthread_kill(main, number)
+        return Play(gap_s=0.01)
+
+    out, before = tmp_path / "point", signal.getsignal(signal.SIGTERM)
+    asked = ["--concurrency", "2", "--burn-in", "0", "--warmup", "0", "--window", "60"]
+    with ScriptedServer(script) as server:
+        ended = cli(["--url", server.url, "--model", "m", "--out", str(out), *asked])
+    assert ended == code and signal.getsignal(signal.SIGTERM) is before
+    point = read_json(out / "point.json")
+    assert point["status"] == "aborted" and point["counts_all"]["ok"] >= 18
+
+
 def test_an_interrupt_before_the_first_request_is_not_lost(tmp_path):
     async def interrupted() -> None:
         job.interrupt()

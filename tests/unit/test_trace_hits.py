@@ -151,6 +151,21 @@ def test_the_commands(tmp_path):
     assert again.splitlines()[-1] == shown.output.splitlines()[-1]  # the fingerprint
 
 
+def test_a_conversion_never_writes_over_what_it_reads(tmp_path):
+    source = tmp_path / "t"
+    source.write_text(SAMPLES["weka"] + "\n{\n", encoding="utf-8")
+    before = source.read_bytes()
+    (tmp_path / "also").symlink_to(source)
+    for out in (source, tmp_path / "also"):
+        done = CliRunner().invoke(app, ["trace", "convert", str(source), str(out), "--skip-bad"])
+        assert isinstance(done.exception, KvtopError) and "that is read" in str(done.exception)
+    done = CliRunner().invoke(app, ["trace", "convert", str(source), str(tmp_path), "--skip-bad"])
+    assert isinstance(done.exception, KvtopError) and "is a folder" in str(done.exception)
+    assert source.read_bytes() == before
+    assert sorted(f.name for f in tmp_path.iterdir()) == ["also", "t"]
+    assert not list(tmp_path.parent.glob("*.writing"))
+
+
 def test_azure_is_as_bursty_as_a_script_finds():
     path = shared("azure/AzureLLMInferenceTrace_code_head2000.csv")
     rows = list(csv.DictReader(path.open(encoding="utf-8")))
