@@ -149,21 +149,25 @@ def _quoted(table: Table) -> list[Finding]:
     """Quoted changes of the second arm over the first, against the table's own numbers."""
     if len(table.arms) != 2:
         return []
-    found = []
+    found, compared = [], 0
     for (what, c), quoted in sorted(table.quoted.items()):
         at = list(QUOTED).index(what)
         pair = [table.cells.get((arm, c)) for arm in table.arms]
         if None in pair:
             continue
+        compared += 1
         base, other = (cells[at] for cells in pair)
         low, high = (100 * (r - 1) for r in (other.low / base.high, other.high / base.low))
         if not (low <= quoted.high and quoted.low <= high):
             exact = 100 * (other.value / base.value - 1)
             text = f"quoted {quoted.value:+g} % at c = {c}, the table gives {exact:+.1f} %"
             found.append(Finding(f"{what} change", "contradicted", text))
-    if table.quoted and not found:
-        text = f"{len(table.quoted)} quoted changes agree with the table, within its rounding"
+    if compared and not found:
+        text = f"{compared} quoted changes agree with the table, within its rounding"
         found.append(Finding("quoted changes", "supported", text))
+    if unknown := len(table.quoted) - compared:
+        text = f"{unknown} quoted changes are of loads at which not both arms have a row"
+        found.append(Finding("quoted changes", "not tested", text))
     return found
 
 
@@ -196,7 +200,8 @@ def _claim(text: str, by_arm: dict[str, list[Active]]) -> Finding:
         f"; for {n}, the speeds v of requests of equal length would have to differ so much that "
         f"mean(v) x mean(1/v) = {n / a.active:.2f}"
     )
-    early = [b for b in by_arm[arm] if b.concurrency <= n and b.high < b.concurrency - b.tolerance]
+    free = [b for b in by_arm[arm] if b not in tested]  # too few clients for n to bind
+    early = [b for b in free if b.high < b.concurrency - b.tolerance]
     already = [b for b in early if abs(b.active - a.active) <= LEVEL * a.active]
     before = (
         f"; already at c = {already[0].concurrency}, where {n} cannot bind, it is "

@@ -74,7 +74,7 @@ def read_table(file: Path | str) -> Table:
         missing = [n for n in (TOTAL, EACH) if n not in names]
         if missing:
             raise KvtopError(f"{file} has no column {missing[0]!r}; it has: {', '.join(names)}")
-        arms = tuple(dict.fromkeys(row["arm"].strip() for row in rows))
+        arms = tuple(dict.fromkeys(row["arm"].strip() for _, row in rows))
         prefixes = {arm: "" for arm in arms}
     else:
         arms = tuple(n.removesuffix(f"_{TOTAL}") for n in names if n.endswith(f"_{TOTAL}"))
@@ -87,7 +87,7 @@ def read_table(file: Path | str) -> Table:
             )
     cells: dict[tuple[str, int], tuple[Number, Number]] = {}
     quoted: dict[tuple[str, int], Number] = {}
-    for line, row in enumerate(rows, 2):
+    for line, row in rows:
         c = _load(file, line, row["concurrency"])
         for arm in (row["arm"].strip(),) if "arm" in names else arms:
             texts = [row[prefixes[arm] + n].strip() for n in (TOTAL, EACH)]
@@ -105,26 +105,27 @@ def read_table(file: Path | str) -> Table:
     return Table(arms, cells, quoted)
 
 
-def _rows(file: Path) -> tuple[list[dict[str, str]], list[str]]:
+def _rows(file: Path) -> tuple[list[tuple[int, dict[str, str]]], list[str]]:
     try:
         with file.open(encoding="utf-8-sig", newline="") as f:
-            found = [row for row in csv.reader(f) if any(cell.strip() for cell in row)]
+            lines = csv.reader(f)
+            found = [(lines.line_num, row) for row in lines if any(cell.strip() for cell in row)]
     except UnicodeDecodeError as e:
         raise KvtopError(f"{file} is not UTF-8 text; save it as CSV") from e
     except csv.Error as e:
         raise KvtopError(f"{file} is no CSV: {e}") from e
     if len(found) < 2:
         raise KvtopError(f"{file} holds no rows; a header line and at least one row are needed")
-    names = [n.strip() for n in found[0]]
+    names = [n.strip() for n in found[0][1]]
     if doubled := [n for n in names if names.count(n) > 1]:
         raise KvtopError(f"{file} has the column {doubled[0]!r} twice")
-    for number, row in enumerate(found[1:], 2):
+    for number, row in found[1:]:
         if len(row) != len(names):
             raise KvtopError(
                 f"{file}, line {number}: {len(row)} cells under {len(names)} columns; "
                 "numbers are written without a thousands separator"
             )
-    return [dict(zip(names, row, strict=True)) for row in found[1:]], names
+    return [(line, dict(zip(names, row, strict=True))) for line, row in found[1:]], names
 
 
 def _number(file: Path, line: int, text: str) -> Number:

@@ -9,9 +9,14 @@ from collections.abc import Iterator, Sequence
 from kvtop_lib.params.shape import OpenLoad
 from kvtop_lib.terms import KvtopError
 
+MOST = 1_000_000
+"""Times that are drawn at most: more than any trace has sessions, and no wait for a mistyped rate."""
+
 
 def arrival_times(load: OpenLoad, seed: int, until_s: float) -> list[float]:
     """Start times of sessions in ``[0, until_s)``, in seconds from the start of the point.
+
+    The first `MOST` of them.
 
     Parameters
     ----------
@@ -43,7 +48,8 @@ def arrival_times(load: OpenLoad, seed: int, until_s: float) -> list[float]:
         times = itertools.accumulate(
             rng.gammavariate(shape, 1.0 / (load.rate * shape)) for _ in itertools.count()
         )
-    return list(itertools.takewhile(lambda t: t < until_s, times))
+    inside = itertools.takewhile(lambda t: t < until_s, times)
+    return list(itertools.islice(inside, MOST))
 
 
 def _steps(steps: Sequence[tuple[float, float]], rng: random.Random) -> Iterator[float]:

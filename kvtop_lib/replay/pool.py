@@ -16,7 +16,7 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 
 from kvtop_lib.params.shape import Load, OpenLoad, load_name
-from kvtop_lib.replay.arrivals import arrival_times, session_stamp, trace_times
+from kvtop_lib.replay.arrivals import MOST, arrival_times, session_stamp, trace_times
 from kvtop_lib.terms import KvtopError
 
 
@@ -131,8 +131,9 @@ class SessionPool:
     def _cut_open(self, load: OpenLoad, order: list) -> list:
         times_s = arrival_times(load, self._seed, self._end_s(load))
         if len(times_s) > len(order):
+            more = "at least " if len(times_s) == MOST else ""
             raise KvtopError(
-                f"load {load.name} starts {len(times_s)} sessions in {self._end_s(load):.0f} s and "
+                f"load {load.name} starts {more}{len(times_s)} sessions in {self._end_s(load):.0f} s and "
                 f"{len(order)} of the trace's {self._given} are free; give more sessions, a lower "
                 "rate or a shorter window"
             )

@@ -67,6 +67,19 @@ def test_a_claim_about_a_cap_or_a_batch(tmp_path, rows, claim, verdict):
     assert found["findings"][-1]["verdict"] == verdict
 
 
+def test_a_row_that_tests_a_batch_is_not_held_against_it_as_one_before(tmp_path):
+    file = written(tmp_path, HEAD + "1,50,50\n8,200,30\n")  # 6.7 of 8
+    (claim,) = [f for f in audit(file, ["a:batch=8"])["findings"] if "batch" in f["subject"]]
+    assert claim["verdict"] == "not supported" and "6.7 at c = 8, not 8" in claim["text"]
+    assert "already" not in claim["text"]
+
+
+def test_the_line_of_a_fault_is_the_file_s(tmp_path):
+    file = written(tmp_path, HEAD + "\n\n1,50,fast\n")
+    with pytest.raises(KvtopError, match="line 4: 'fast'"):
+        audit(file)
+
+
 def test_speeds_of_whole_requests_must_account_for_every_client(tmp_path):
     file = written(tmp_path, HEAD + "8,160,20\n16,160,20\n")  # 8 of 8, 8 of 16
     assert verdicts(audit(file, speed="decode")) == {"a, level": "note"}  # 8 may well wait
@@ -87,6 +100,11 @@ def test_a_quoted_change_that_the_table_does_not_give(tmp_path):
     )
     good = written(tmp_path, head + "1,108,121.5,12,108,121.5\n")  # 12.5 %: rounds either way
     assert verdicts(audit(good)) == {"quoted changes": "supported"}
+    apart = written(tmp_path, head + "1,108,121.5,12,108,121.5\n8,300,,20,50,\n")
+    assert [(f["verdict"], f["text"]) for f in audit(apart)["findings"][-2:]] == [
+        ("supported", "1 quoted changes agree with the table, within its rounding"),
+        ("not tested", "1 quoted changes are of loads at which not both arms have a row"),
+    ]
     wrong = audit(written(tmp_path, head + "1,100,120,25,100,120\n"))
     assert [f["text"] for f in wrong["findings"]] == [
         "quoted +25 % at c = 1, the table gives +20.0 %"
