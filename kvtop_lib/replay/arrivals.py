@@ -10,7 +10,7 @@ from kvtop_lib.params.shape import OpenLoad
 from kvtop_lib.terms import KvtopError
 
 MOST = 1_000_000
-"""Times that are drawn at most: more than any trace has sessions, and no wait for a mistyped rate."""
+"""Times that are drawn at most: more than a trace has sessions, and a mistyped rate ends soon."""
 
 
 def arrival_times(load: OpenLoad, seed: int, until_s: float) -> list[float]:
