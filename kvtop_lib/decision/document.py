@@ -75,7 +75,10 @@ def decide(
                 }
             )
     if not decisions:
-        raise KvtopError("no point of 'baseline' is ok: there is nothing to compare with")
+        raise KvtopError(
+            "no point of 'baseline' is ok: there is nothing to compare with; `make retry` measures "
+            "such points again, best on an idle machine, and `make note` shows the run as it is"
+        )
     summary = pd.concat(whole, ignore_index=True)
     return {
         "schema": SCHEMA,

@@ -134,8 +134,8 @@ class SessionPool:
             more = "at least " if len(times_s) == MOST else ""
             raise KvtopError(
                 f"load {load.name} starts {more}{len(times_s)} sessions in "
-                f"{self._end_s(load):.0f} s and {len(order)} of the trace's {self._given} are free; give more sessions, a lower "
-                "rate or a shorter window"
+                f"{self._end_s(load):.0f} s and {len(order)} of the trace's {self._given} are "
+                "free; give more sessions, a lower rate or a shorter window"
             )
         self._slices[load] = SessionSlice(order[: len(times_s)], load, times_s)
         return order[len(times_s) :]
