@@ -27,7 +27,7 @@ SHARE, REQUESTS = 0.05, 1.0
 LEVEL = 0.10
 """Loads at which the active number differs by at most 10 % from its mean are one level."""
 
-_CLAIM = re.compile(r"(.+):(cap|batch)=(\d+)")
+_CLAIM = re.compile(r"(.+):(cap|batch)=(\d{1,9})", re.ASCII)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ from kvtop_lib.terms import KvtopError
 
 TOTAL, EACH = "output_tok_s", "per_request_tok_s"
 QUOTED = {"output": TOTAL, "per_request": EACH}
-_NUMBER = re.compile(r"[+-]?(\d+)(?:\.(\d+))?")
+_NUMBER = re.compile(r"[+-]?(\d{1,15})(?:\.(\d{1,15}))?", re.ASCII)
+_COUNT = re.compile(r"0*[1-9]\d{0,8}", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,9 @@ def _rows(file: Path) -> tuple[list[tuple[int, dict[str, str]]], list[str]]:
 def _number(file: Path, line: int, text: str) -> Number:
     match = _NUMBER.fullmatch(text)
     if not match:
-        raise KvtopError(f"{file}, line {line}: {text!r} is not a plain decimal number")
+        raise KvtopError(
+            f"{file}, line {line}: {text!r} is not a plain decimal number of up to 15 digits"
+        )
     return Number(float(text), 0.5 * 10.0 ** -len(match[2] or ""))
 
 
@@ -145,6 +148,8 @@ def _speed(file: Path, line: int, text: str) -> Number:
 
 
 def _load(file: Path, line: int, text: str) -> int:
-    if not text.strip().isdecimal() or int(text) < 1:
-        raise KvtopError(f"{file}, line {line}: concurrency {text!r} is no number from 1 on")
+    if not _COUNT.fullmatch(text.strip()):
+        raise KvtopError(
+            f"{file}, line {line}: concurrency {text[:40]!r} is no whole number from 1 to 999999999"
+        )
     return int(text)

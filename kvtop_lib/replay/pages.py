@@ -7,6 +7,7 @@ add up, except for shares and lengths, of which the largest is taken too.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -103,8 +104,8 @@ def parse(page: bytes) -> Page:
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             name, labels, value = sample.name, sample.labels, sample.value
-            if labels.get("mode", "decode") != "decode":
-                continue
+            if labels.get("mode", "decode") != "decode" or not math.isfinite(value):
+                continue  # NaN says that it is not known
             if column := GAUGES.get(name):
                 copies = gauges.setdefault(column, {})
                 copy = next((labels[k] for k in _COPY if k in labels), "")

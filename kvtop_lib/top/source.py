@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import http.client
 import json
+import time
 import urllib.error
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,6 +17,9 @@ from kvtop_lib.terms import KvtopError
 
 DEFAULT_URL = "http://127.0.0.1:30000"
 _LAYER = {"EAGLE", "EAGLE3", "NEXTN", "FROZEN_KV_MTP", "STANDALONE"}  # drafts with KV of its own
+
+
+MOST_BYTES = 16 << 20  # a page of metrics has some hundred kilobytes
 
 
 class NoServer(Exception):
@@ -43,11 +47,17 @@ def get(url: str, timeout_s: float) -> bytes:
     Raises
     ------
     NoServer
-        When nothing answers in time, or with a status of 400 and above (``status`` is set then).
+        When nothing answers in time, or with a status of 400 and above (``status`` is set then),
+        or the answer does not end in time or within `MOST_BYTES`.
     """
+    deadline, body = time.monotonic() + timeout_s, bytearray()
     try:
-        with direct(url, timeout_s) as reply:
-            return reply.read()
+        with direct(url, timeout_s) as reply:  # its own limit is one of silence
+            while piece := reply.read1(1 << 16):
+                body += piece
+                if time.monotonic() > deadline or len(body) > MOST_BYTES:
+                    raise NoServer(f"the answer of {url} has no end")
+            return bytes(body)
     except urllib.error.HTTPError as e:
         problem = NoServer(f"{url} answers HTTP {e.code}")
         problem.status = e.code

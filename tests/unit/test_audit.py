@@ -134,6 +134,8 @@ def test_one_row_per_arm_and_load(tmp_path):
         (HEAD + "1,0,44\n", "cannot be audited"),
         (HEAD + "1,44,\n", "one of the two speeds is missing"),
         (HEAD + "zero,44,1\n", "concurrency 'zero'"),
+        (HEAD + "9" * 5000 + ",44,1\n", "no whole number from 1 to 999999999"),
+        (HEAD + "1," + "9" * 400 + ",1\n", "is not a plain decimal number of up to 15 digits"),
         (HEAD + "0,44,1\n", "concurrency '0'"),
         (HEAD + "1,44,1\n1,44,1\n", "stands twice"),
         (HEAD + "1,,\n", "holds no numbers"),
@@ -153,7 +155,9 @@ def test_bytes_that_are_no_text(tmp_path):
         audit(file)
 
 
-@pytest.mark.parametrize("claim", ["mtp", "mtp:cap=0", "mtp:cap=many", "other:cap=4"])
+@pytest.mark.parametrize(
+    "claim", ["mtp", "mtp:cap=0", "mtp:cap=many", "mtp:cap=" + "9" * 5000, "other:cap=4"]
+)
 def test_a_claim_that_is_none(claim):
     with pytest.raises(KvtopError, match="claim"):
         audit(QWEN, [claim])

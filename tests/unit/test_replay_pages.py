@@ -82,3 +82,11 @@ def test_the_lines_that_are_kept_say_the_same(engine):
 def test_a_page_of_something_else():
     assert pages.parse(b"# TYPE up gauge\nup 1\n") == pages.Page(None, None, {})
     assert pages.parse(b"<html>\xff</html>") == pages.Page(None, None, {})
+
+
+def test_what_a_page_does_not_know_is_left_out():
+    found = pages.read(
+        b"sglang:num_running_reqs NaN\nsglang:num_queue_reqs 3\nsglang:token_usage 1e400\n"
+        b"sglang:generation_tokens_total +Inf\n"
+    )
+    assert found == {"queued": 3.0}

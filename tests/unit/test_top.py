@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
+import socket
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -273,3 +276,25 @@ def test_the_text_of_a_look():
 )
 def test_addresses(typed, url):
     assert source.address(typed) == url
+
+
+@pytest.mark.parametrize("limit", ["time", "bytes"])
+def test_an_answer_without_an_end_is_given_up(monkeypatch, limit):
+    if limit == "bytes":
+        monkeypatch.setattr(source, "MOST_BYTES", 10)
+    over, listener = threading.Event(), socket.create_server(("127.0.0.1", 0))
+
+    def drip():
+        peer, _ = listener.accept()
+        with peer, contextlib.suppress(OSError):
+            peer.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+            while not over.wait(0.01):
+                peer.sendall(b"# x\n")
+
+    thread = threading.Thread(target=drip, daemon=True)
+    thread.start()
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}/metrics"
+    with listener, pytest.raises(source.NoServer, match="has no end"):
+        source.get(url, 0.5 if limit == "time" else 60.0)
+    over.set()
+    thread.join(10)
