@@ -11,6 +11,7 @@ import argparse
 import ast
 import difflib
 import json
+import logging
 import os
 import signal
 import sys
@@ -159,6 +160,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("out", type=Path)
     parser.add_argument("-p", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"))
     args = parser.parse_args(argv)
+    # the task that waits for a killed kernel ends unseen; the sentence below is what is said of it
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     try:
         run(args.notebook, args.out, dict(args.p))
     except KvtopError as e:

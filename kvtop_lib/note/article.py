@@ -58,7 +58,8 @@ class Article:
         if plate is None and self.ev.axis == RATES:
             return Html("")  # a figure over lanes, of which there are none
         if plate is None:
-            return paragraphs(say("The records do not hold what this figure needs: {n}.", n=name))
+            shows = plates.SHOWS.get(name, "this figure")
+            return paragraphs(say("The records hold no valid points for {what} yet.", what=shows))
         number = None
         if plate.numbered:
             self._numbered += 1

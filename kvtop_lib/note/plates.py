@@ -111,3 +111,13 @@ ALL: dict[str, Maker] = {f.__name__: _over_lanes(f) for f in BY_LANES} | {
     f.__name__: f for f in (ended.ended, *BY_RATES)
 }
 """Every figure and table of the note by name."""
+
+SHOWS = {
+    "core": "the core result",
+    "throughput": "output throughput over load",
+    "ttft": "the time to the first token over load",
+    "ratio": "ratios to the baseline",
+    "mechanism": "acceptance beside iteration time",
+    "plane": "tokens per iteration against its time",
+}
+"""What a figure of every page shows, for a run that cannot show it."""

@@ -10,6 +10,7 @@ from kvtop_lib.engine.iterations_stream import read_stream
 from kvtop_lib.params import load_arm, load_model
 
 ARMS = ("baseline", "mtp_w2", "mtp_w4", "ngram")
+RUNNING: dict[str, Server] = {}  # those that are shared and not stopped yet
 
 
 def pytest_collection_modifyitems(items):
@@ -33,11 +34,26 @@ def servers(tmp_path_factory) -> dict[str, Server]:
         }
         failed = [f"{arm}: {e}" for arm, start in starts.items() if (e := start.exception())]
         running = {arm: start.result() for arm, start in starts.items() if not start.exception()}
+        RUNNING.update(running)
         try:
             assert not failed, failed
             yield running
         finally:
-            list(pool.map(Server.stop, running.values()))
+            stop_all()
+
+
+def pytest_runtest_teardown(item, nextitem):
+    """No server stays beside tests of other folders, which look at their own process's children."""
+    if nextitem is None or Path(nextitem.path).parent != Path(__file__).parent:
+        stop_all()
+
+
+def stop_all() -> None:
+    """Stop the shared servers; what their recorders took must be complete."""
+    running = dict(RUNNING)
+    RUNNING.clear()
+    with ThreadPoolExecutor(len(ARMS)) as pool:
+        list(pool.map(Server.stop, running.values()))
     for arm, server in running.items():
         stream = read_stream(server.iterations_file)
         assert (stream.ended, stream.dropped) == ("SIGTERM", 0), arm
