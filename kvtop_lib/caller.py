@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
+from kvtop_lib.interrupts import interrupted_by
 from kvtop_lib.terms import KvtopError
 
 ENDING_S = 60.0  # a step whose caller was killed has so long to end
@@ -58,20 +59,16 @@ def bound_to(pid: int | None) -> Iterator[None]:
         if over not in select.select([process, over], [], [])[0]:
             signal.pthread_kill(threading.main_thread().ident, signal.SIGTERM)
 
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    previous = signal.signal(signal.SIGTERM, interrupt)
     watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    try:
-        yield
-    finally:
-        os.close(leave)  # readable at the other end
-        watcher.join()
-        signal.signal(signal.SIGTERM, previous)
-        os.close(process)
-        os.close(over)
+    with interrupted_by(signal.SIGTERM):
+        watcher.start()
+        try:
+            yield
+        finally:
+            os.close(leave)  # readable at the other end
+            watcher.join()
+            os.close(process)
+            os.close(over)
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from kvtop_lib import paths
+from kvtop_lib.interrupts import interrupted_by
 from kvtop_lib.terms import KvtopError
 
 PARTIAL = ".partial"
@@ -116,15 +117,8 @@ def run(notebook: Path, out: Path, given: Mapping[str, Any]) -> Path:
     partial = out.with_name(out.name + PARTIAL)
     out.parent.mkdir(parents=True, exist_ok=True)
     out.unlink(missing_ok=True)
-    stopped: list[int] = []
-
-    def stop(number: int, _: object) -> None:
-        stopped.append(number)
-        raise KeyboardInterrupt
-
-    previous = {n: signal.signal(n, stop) for n in (signal.SIGTERM, signal.SIGHUP)}
     try:
-        with warnings.catch_warnings():
+        with interrupted_by(signal.SIGTERM, signal.SIGHUP), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             papermill.execute_notebook(
                 str(notebook),
@@ -146,9 +140,6 @@ def run(notebook: Path, out: Path, given: Mapping[str, Any]) -> Path:
         ) from e
     except DeadKernelError as e:
         raise KvtopError(f"the kernel of {notebook.name} died (see {partial})") from e
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
     os.replace(partial, out)
     return out
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import signal
 import sys
-from collections.abc import Iterator
 
+from kvtop_lib.interrupts import interrupted_by
 from kvtop_lib.metrics import derive, summary
 from kvtop_lib.params.shape import load_name
 from kvtop_lib.replay import SessionPool, flush, options, run_point
@@ -20,25 +20,9 @@ def main(argv: list[str] | None = None) -> int:
 
     After Ctrl-C, or SIGTERM, what was recorded is kept, and the answer is 130, or 143.
     """
-    with _ended_in_order() as ended_by:
+    with interrupted_by(signal.SIGTERM) as came:
         code = _replay(argv)
-    return 143 if code == 130 and signal.SIGTERM in ended_by else code
-
-
-@contextlib.contextmanager
-def _ended_in_order() -> Iterator[list[int]]:
-    """Take SIGTERM as an interrupt; the signals that came."""
-    came: list[int] = []
-
-    def interrupt(number: int, frame: object) -> None:
-        came.append(number)
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield came
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    return 143 if code == 130 and came else code
 
 
 def _replay(argv: list[str] | None) -> int:

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "kvtop_lib"
 FLOORS = [
-    {"terms", "paths"},
+    {"terms", "paths", "interrupts"},
     {"params", "store", "digest", "runner", "caller"},
     {"provenance", "plan", "pace"},
     {"trace", "models", "engine"},
