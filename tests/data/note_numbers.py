@@ -10,12 +10,15 @@ import csv
 import json
 import math
 import re
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+import pytest
 import yaml
 
 HIDDEN = {"script", "style", "svg", "details", "head", "noscript", "code", "pre"}
@@ -76,6 +79,39 @@ def untraced_digits(html: str) -> list[str]:
     reader = _Reader()
     reader.feed(html)
     return reader.untraced
+
+
+def quoted_text(value: Traced) -> bool:
+    """Whether a value is a sentence of the records, printed as it is."""
+    return value.source.endswith((":reason", ".text", ".reason"))
+
+
+def held(
+    run: Path,
+    html: str,
+    *,
+    skip: str | None = None,
+    is_text: Callable[[Traced], bool] = quoted_text,
+) -> Counter[str]:
+    """Hold every value of a page against the records; how many numbers were, by their file.
+
+    Numbers must have a source, equal what is recomputed from it, and be printed as it rounds.
+    Values whose source begins with ``skip`` are left out.
+    """
+    assert untraced_digits(html) == []
+    checked: Counter[str] = Counter()
+    for value in traced(html):
+        if skip and value.source.startswith(skip):
+            continue
+        expected = recompute(run, value.source)
+        if isinstance(expected, int | float) and value.value is not None:
+            assert value.value == pytest.approx(expected, rel=1e-9), value
+            step = half_step(value.text) * 1.0001
+            assert shown(value.text) == pytest.approx(expected, abs=step), value
+            checked[value.source.partition("#")[0]] += 1
+        elif isinstance(expected, str) and is_text(value):
+            assert value.text == expected, value
+    return checked
 
 
 def field(record: Any, path: str) -> Any:

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from markupsafe import Markup
 
 from kvtop_lib.decision import write_decision
 from kvtop_lib.note import Article, claims, plates
@@ -41,22 +42,8 @@ def variant(folder: Path, monkeypatch, ratios: dict[int, float]) -> Evidence:
     return Evidence.load(truth.write_run(folder))
 
 
-def test_every_number_of_the_page_has_a_source(page):
-    assert note_numbers.untraced_digits(page) == []
-
-
-def test_every_number_can_be_recomputed_from_the_records(folder, page):
-    checked = 0
-    for value in note_numbers.traced(page):
-        expected = note_numbers.recompute(folder, value.source)
-        if isinstance(expected, int | float) and value.value is not None:
-            assert value.value == pytest.approx(expected, rel=1e-9), value
-            step = note_numbers.half_step(value.text) * 1.0001
-            assert note_numbers.shown(value.text) == pytest.approx(expected, abs=step), value
-            checked += 1
-        elif isinstance(expected, str) and value.source.endswith(":reason"):
-            assert value.text == expected
-    assert checked > 60
+def test_every_number_of_the_page_is_traced_and_can_be_recomputed(folder, page):
+    assert note_numbers.held(folder, page).total() > 60
 
 
 def test_a_changed_record_changes_the_page(tmp_path, page):
@@ -182,6 +169,9 @@ def test_a_run_with_one_arm_still_renders(tmp_path):
     assert "nothing to compare yet" in note.head()
     for name in plates.ALL:
         assert note.figure(name)
+    for name, shows in (("ratio", "ratios to the baseline"), ("plane", "tokens per iteration")):
+        said = Markup(note.figure(name)).striptags()
+        assert said.startswith(f"The records hold no valid points for {shows}"), said
     assert note.tiles() and note.caveats() and note.lossless()
 
 

@@ -78,14 +78,7 @@ def test_every_number_is_traced_and_recomputed(article, base):
     figures = [article.figure(name) for name in ("between", "gains")]
     others = [article.tiles(), article.differences(), article.caveats()]
     page = "\n".join([article.head(), *figures, *others])
-    assert note_numbers.untraced_digits(page) == []
-    checked = 0
-    for value in note_numbers.traced(page):
-        expected = note_numbers.recompute(base, value.source)
-        if isinstance(expected, int | float) and value.value is not None:
-            assert value.value == pytest.approx(expected, rel=1e-9), value
-            checked += 1
-    assert checked >= 20
+    assert note_numbers.held(base, page).total() >= 20
 
 
 def test_tiles_and_claims(article):

@@ -158,7 +158,3 @@ def test_a_run_with_the_isolation_pair_has_it_as_core_result(folder):
     text = core.caption[1].striptags().replace("\u00a0", " ")
     assert "one configuration but for the draft width" in text
     assert "At c = 1 switching drafting off gives +9.1 %" in text
-
-
-def test_a_figure_that_cannot_be_drawn_is_named_in_words():
-    assert plates.SHOWS.keys() <= plates.ALL.keys()

@@ -64,18 +64,9 @@ def change(file: Path, old: str, new: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_number_is_traced_and_recomputed_from_the_published_files(pages, name):
-    assert note_numbers.untraced_digits(pages[name]) == []
-    checked = 0
-    for value in note_numbers.traced(pages[name]):
-        expected = note_numbers.recompute(FOLDER, value.source)
-        if isinstance(expected, int | float) and value.value is not None:
-            assert value.value == pytest.approx(expected, rel=1e-9), value
-            step = note_numbers.half_step(value.text) * 1.0001
-            assert note_numbers.shown(value.text) == pytest.approx(expected, abs=step), value
-            checked += 1
-        elif isinstance(expected, str) and value.text:  # not that of a command
-            assert value.text == expected, value
-    assert checked > 40
+    # an empty text is that of a command
+    held = note_numbers.held(FOLDER, pages[name], is_text=lambda value: bool(value.text))
+    assert held.total() > 40
 
 
 def test_percentages_agree_with_the_printed_ones_half_to_even(notes):

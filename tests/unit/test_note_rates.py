@@ -92,19 +92,8 @@ def test_lanes_and_rates_on_one_axis_are_refused(mixed):
 @pytest.mark.parametrize("kind", ["mixed", "alone"])
 def test_every_number_is_traced_and_recomputed(kind, request):
     folder = request.getfixturevalue(kind)
-    html = page(folder)
-    assert note_numbers.untraced_digits(html) == []
-    checked = 0
-    for value in note_numbers.traced(html):
-        if value.source.startswith("decision.json"):
-            continue  # not written here; `test_note_sections` holds these
-        expected = note_numbers.recompute(folder, value.source)
-        if isinstance(expected, int | float) and value.value is not None:
-            assert value.value == pytest.approx(expected, rel=1e-9), value
-            step = note_numbers.half_step(value.text) * 1.0001
-            assert note_numbers.shown(value.text) == pytest.approx(expected, abs=step), value
-            checked += 1
-    assert checked > 40
+    # decision.json is not written here; `test_note_sections` holds what is of it
+    assert note_numbers.held(folder, page(folder), skip="decision.json").total() > 40
 
 
 def test_a_page_of_rates_speaks_of_waiting(alone):
