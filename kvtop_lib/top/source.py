@@ -17,8 +17,6 @@ from kvtop_lib.terms import KvtopError
 
 DEFAULT_URL = "http://127.0.0.1:30000"
 _LAYER = {"EAGLE", "EAGLE3", "NEXTN", "FROZEN_KV_MTP", "STANDALONE"}  # drafts with KV of its own
-
-
 MOST_BYTES = 16 << 20  # a page of metrics has some hundred kilobytes
 
 
@@ -48,15 +46,19 @@ def get(url: str, timeout_s: float) -> bytes:
     ------
     NoServer
         When nothing answers in time, or with a status of 400 and above (``status`` is set then),
-        or the answer does not end in time or within `MOST_BYTES`.
+        or when the answer is cut, or does not end in time or within `MOST_BYTES`.
     """
     deadline, body = time.monotonic() + timeout_s, bytearray()
     try:
         with direct(url, timeout_s) as reply:  # its own limit is one of silence
             while piece := reply.read1(1 << 16):
                 body += piece
-                if time.monotonic() > deadline or len(body) > MOST_BYTES:
-                    raise NoServer(f"the answer of {url} has no end")
+                if len(body) > MOST_BYTES:
+                    raise NoServer(f"the answer of {url} is larger than {MOST_BYTES} bytes")
+                if time.monotonic() > deadline:
+                    raise NoServer(f"the answer of {url} does not end within {timeout_s:g} s")
+            if reply.length:  # bytes that were announced and did not come
+                raise NoServer(f"the answer of {url} was cut after {len(body)} bytes")
             return bytes(body)
     except urllib.error.HTTPError as e:
         problem = NoServer(f"{url} answers HTTP {e.code}")

@@ -278,23 +278,44 @@ def test_addresses(typed, url):
     assert source.address(typed) == url
 
 
-@pytest.mark.parametrize("limit", ["time", "bytes"])
-def test_an_answer_without_an_end_is_given_up(monkeypatch, limit):
-    if limit == "bytes":
-        monkeypatch.setattr(source, "MOST_BYTES", 10)
+@pytest.mark.parametrize(
+    ("most", "timeout_s", "said"),
+    [(source.MOST_BYTES, 0.5, "does not end within 0.5 s"), (10, 600.0, "is larger than 10 bytes")],
+)
+def test_an_answer_without_an_end_is_given_up(monkeypatch, most, timeout_s, said):
+    monkeypatch.setattr(source, "MOST_BYTES", most)
     over, listener = threading.Event(), socket.create_server(("127.0.0.1", 0))
 
     def drip():
         peer, _ = listener.accept()
         with peer, contextlib.suppress(OSError):
             peer.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
-            while not over.wait(0.01):
+            for _ in range(2000):  # an end after all, for a reader that knows no limit
                 peer.sendall(b"# x\n")
+                if over.wait(0.01):
+                    break
 
     thread = threading.Thread(target=drip, daemon=True)
     thread.start()
     url = f"http://127.0.0.1:{listener.getsockname()[1]}/metrics"
-    with listener, pytest.raises(source.NoServer, match="has no end"):
-        source.get(url, 0.5 if limit == "time" else 60.0)
+    with listener, pytest.raises(source.NoServer, match=said):
+        source.get(url, timeout_s)
     over.set()
+    thread.join(10)
+
+
+def test_an_answer_that_is_cut_is_no_page():
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def cut():
+        peer, _ = listener.accept()
+        with peer:
+            peer.recv(65536)
+            page = b"sglang:num_running_reqs 1\n"
+            peer.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 900\r\n\r\n" + page)
+
+    thread = threading.Thread(target=cut, daemon=True)
+    thread.start()
+    with listener, pytest.raises(source.NoServer, match="was cut after 26 bytes"):
+        source.metrics(f"http://127.0.0.1:{listener.getsockname()[1]}")
     thread.join(10)
