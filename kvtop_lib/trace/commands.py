@@ -55,8 +55,9 @@ def trace_convert(
     from kvtop_lib.terms import KvtopError
     from kvtop_lib.trace import load_trace, write_sessions
 
-    if out.exists() and Path(name).exists() and out.samefile(name):
-        raise KvtopError(f"{out} is the trace that is read; name another file to write")
+    source = Path(name).resolve()
+    if out.exists() and source.exists() and source in (out.resolve(), *out.resolve().parents):
+        raise KvtopError(f"{out} belongs to the trace that is read; name another file to write")
     trace = load_trace(
         name,
         max_context=max_context,

@@ -105,6 +105,8 @@ def test_a_quoted_change_that_the_table_does_not_give(tmp_path):
         ("supported", "1 quoted changes agree with the table, within its rounding"),
         ("not tested", "1 quoted changes are of loads at which not both arms have a row"),
     ]
+    alone = written(tmp_path, head + "8,300,,20,50,\n")
+    assert verdicts(audit(alone)) == {"quoted changes": "not tested"}
     wrong = audit(written(tmp_path, head + "1,100,120,25,100,120\n"))
     assert [f["text"] for f in wrong["findings"]] == [
         "quoted +25 % at c = 1, the table gives +20.0 %"

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+import yaml
 
 from kvtop_lib.bench import children, client, peer_env, peer_records, watch
 from kvtop_lib.bench.delays import added, failed
@@ -173,6 +174,17 @@ def test_every_client_is_asked_for_the_same_wave(tmp_path, monkeypatch):
         assert "http://127.0.0.1:7" in command
         assert "32" in command
         assert "300" in command
+
+
+def test_a_folder_as_tokenizer_and_the_model_s_name_suit_every_client(tmp_path, monkeypatch):
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    told = {p.id: p.environment().get("HF_HUB_OFFLINE") for p in peers().values()}
+    assert told.pop("aiperf") is None  # offline, it takes any name for one of a hub
+    assert set(told.values()) == {"1"}
+    monkeypatch.setattr(peer_env, "ensure", lambda name: tmp_path)
+    backend = peers()["guidellm"].command(Wave("http://x", 2, 30, tmp_path))
+    fields = dict(f.split("=", 1) for f in backend[backend.index("--backend") + 1].split(","))
+    assert yaml.safe_load(fields["model"]) == "null-server"  # it reads its options as YAML
 
 
 def test_waves_cover_every_client_and_load():

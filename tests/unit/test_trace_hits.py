@@ -159,6 +159,8 @@ def test_a_conversion_never_writes_over_what_it_reads(tmp_path):
     for out in (source, tmp_path / "also"):
         done = CliRunner().invoke(app, ["trace", "convert", str(source), str(out), "--skip-bad"])
         assert isinstance(done.exception, KvtopError) and "that is read" in str(done.exception)
+    inside = CliRunner().invoke(app, ["trace", "convert", str(tmp_path), str(source)])
+    assert isinstance(inside.exception, KvtopError) and "that is read" in str(inside.exception)
     done = CliRunner().invoke(app, ["trace", "convert", str(source), str(tmp_path), "--skip-bad"])
     assert isinstance(done.exception, KvtopError) and "is a folder" in str(done.exception)
     assert source.read_bytes() == before
