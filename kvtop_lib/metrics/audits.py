@@ -6,8 +6,6 @@ could not be made (the server gave no counter), which is said and does not fail 
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pandas as pd
 from scipy import stats
@@ -17,8 +15,6 @@ from kvtop_lib.metrics.counts import REMAIN, kind
 LITTLE_SHARE, LITTLE_REQUESTS = 0.05, 0.5
 PAGE_TOKENS = 1  # SGLang's page on the CPU; the caller gives the server's where it differs
 PREFIX_MISSES = 0.01  # share of turns whose cached tokens may lie outside their bounds
-LAG_SHARE = 0.5  # event-loop lag p99 / median gap: a chunk is handled before the next one comes
-LAG_FLOOR_S = 0.010  # a few time slices of a busy two-core machine; shifts no latency by more
 MIN_REQUESTS = 5
 TREND_BINS, TREND_SHARE, TREND_P = 10, 0.25, 0.01
 
@@ -45,11 +41,6 @@ AUDITS: tuple[tuple[str, str], ...] = (
         "plus output, within a page and a token; where a trace tells token blocks, between the "
         "leading blocks of both prompts and those of anything sent before in the point; at most "
         f"{PREFIX_MISSES:.0%} of the turns may miss",
-    ),
-    (
-        "client_lag",
-        f"event-loop lag p99 at most {LAG_SHARE:.0%} of the median gap between a stream's "
-        f"chunks, or {1e3 * LAG_FLOOR_S:.0f} ms if that is more",
     ),
     (
         "enough_requests",
@@ -160,19 +151,6 @@ def prefix_hits(requests: pd.DataFrame, page_tokens: int = PAGE_TOKENS) -> dict:
     out = ~turns["cached_tokens"][checked].between(low, high)
     reason = f"{out.sum()} of {len(out)} turns hit less or more of the prefix cache than expected"
     return _audit(bool(out.mean() <= PREFIX_MISSES), float(out.mean()), [0, PREFIX_MISSES], reason)
-
-
-def client_lag(client: dict, chunk_gap_p50_s: float | None) -> dict:
-    """The client was not the bottleneck: its loop's lag p99 against a stream's median gap."""
-    lag = client.get("loop_lag_p99_s")
-    if lag is None or chunk_gap_p50_s is None or math.isinf(chunk_gap_p50_s):
-        return _audit(None, None, None, "no gaps between chunks to compare the client's lag with")
-    limit = max(LAG_SHARE * chunk_gap_p50_s, LAG_FLOOR_S)
-    reason = (
-        f"the client woke {1e3 * lag:.1f} ms late (p99), more than the {1e3 * limit:.1f} ms that "
-        f"a median gap of {1e3 * chunk_gap_p50_s:.1f} ms between chunks allows; stop other programs"
-    )
-    return _audit(lag <= limit, lag, [0, limit], reason)
 
 
 def enough_requests(requests: pd.DataFrame, c: int | None, w0_s: float, w1_s: float) -> dict:

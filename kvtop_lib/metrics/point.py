@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from kvtop_lib.metrics import audits, recorded
+from kvtop_lib.metrics import audits, health, recorded
 from kvtop_lib.metrics.counts import REMAIN, available, kind
 from kvtop_lib.metrics.drafts import acceptance, own_widths
 from kvtop_lib.metrics.latency import arrivals, gaps, latencies, per_request
@@ -119,7 +119,8 @@ def check(rec: Recording, page_tokens: int | None = None) -> dict[str, dict]:
         "tokens": counts if kind(rec.requests) == "none" else compared,
         "little": audits.little(rec.requests, facts["counters"], rec.span_s),
         "prefix_hits": audits.prefix_hits(rec.requests, page_tokens),
-        "client_lag": audits.client_lag(facts["client"], gap_p50_s),
+        "client_lag": health.client_lag(facts["client"], gap_p50_s),
+        "other_cpu": health.other_cpu(rec.scrapes, *edges),
         "enough_requests": audits.enough_requests(rec.requests, facts["c"], *edges),
         "steady": audits.steady(rec.arrived, *edges, facts.get("shape")),
         **recorded.check(rec, limit),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kvtop_lib.metrics import recorded
+from kvtop_lib.metrics import health, recorded
 from kvtop_lib.metrics.audits import AUDITS
 
 
@@ -185,6 +185,6 @@ def markdown() -> str:
     checks = [
         "| check | holds when |",
         "|---|---|",
-        *(f"| `{k}` | {text} |" for k, text in (*AUDITS, *recorded.AUDITS)),
+        *(f"| `{k}` | {text} |" for k, text in (*AUDITS, *health.AUDITS, *recorded.AUDITS)),
     ]
     return "\n".join([_HEAD, *rows, "", "## Checks", "", *checks, ""])

@@ -21,10 +21,17 @@ COLUMNS = (
     "host_used_bytes",
     "host_available_bytes",
     "load_1min",
+    "host_cpu_s",  # seconds since the machine started, summed over its cores
+    "host_idle_s",  # those in which a core had nothing to do
+    "server_cpu_s",  # CPU seconds of the server's processes since each began
+    "client_cpu_s",
     "gpu_memory_bytes",  # used, all GPUs of the machine
     "gpu_utilisation",  # share of time with a kernel running, mean over the GPUs
     "gpu_power_w",  # all GPUs
 )
+
+_IDLE = ("idle", "iowait")
+_EVERY = ("user", "nice", "system", "irq", "softirq", "steal", *_IDLE)  # a guest's are in `user`
 
 
 def is_local(url: str) -> bool:
@@ -113,17 +120,24 @@ class Machine:
         ``pss`` reads every page-table entry of the server, which stops it for some
         milliseconds: not while it is measured.
         """
-        found = {"client_rss_bytes": float(self._client.memory_info().rss)}
+        found = {
+            "client_rss_bytes": float(self._client.memory_info().rss),
+            "client_cpu_s": _cpu(self._client) or 0.0,
+        }
         if not self._local:
             return found
         memory = psutil.virtual_memory()
         found["host_used_bytes"] = float(memory.total - memory.available)
         found["host_available_bytes"] = float(memory.available)
         found["load_1min"] = psutil.getloadavg()[0]
-        for name, size in (("rss", _rss), ("pss", _pss))[: 2 if pss else 1]:
+        cpu = psutil.cpu_times()
+        found["host_cpu_s"] = sum(getattr(cpu, k, 0.0) for k in _EVERY)
+        found["host_idle_s"] = sum(getattr(cpu, k, 0.0) for k in _IDLE)
+        of_server = {"server_rss_bytes": _rss, "server_cpu_s": _cpu}
+        for name, size in (of_server | ({"server_pss_bytes": _pss} if pss else {})).items():
             sizes = [s for p in self.server if (s := size(p)) is not None]
             if sizes:
-                found[f"server_{name}_bytes"] = float(sum(sizes))
+                found[name] = float(sum(sizes))
         return found | self._gpus.sample()
 
     def environment(self, name: str) -> str | None:
@@ -142,6 +156,14 @@ def _rss(process: psutil.Process) -> int | None:
         return process.memory_info().rss
     except psutil.Error:
         return None  # it has ended
+
+
+def _cpu(process: psutil.Process) -> float | None:
+    try:
+        used = process.cpu_times()
+    except psutil.Error:
+        return None  # it has ended
+    return used.user + used.system
 
 
 def _pss(process: psutil.Process) -> int | None:

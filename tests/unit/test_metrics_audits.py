@@ -153,21 +153,6 @@ def test_a_wider_page_widens_the_bounds():
     assert audits.prefix_hits(_requests(*rows, columns=TURNS), page_tokens=64)["ok"] is True
 
 
-@pytest.mark.parametrize(
-    ("lag", "gap", "ok"),
-    [
-        (0.049, 0.100, True),
-        (0.051, 0.100, False),
-        (0.009, 0.001, True),  # a time slice is no bottleneck
-        (0.011, 0.001, False),
-        (None, 0.1, None),
-        (0.001, None, None),
-    ],
-)
-def test_client_lag_is_judged_by_the_gap_between_chunks(lag, gap, ok):
-    assert audits.client_lag({"loop_lag_p99_s": lag}, gap)["ok"] is ok
-
-
 def test_enough_requests():
     rows = [("ok", 1, 10.0 + i) for i in range(8)] + [("timeout", 1, 12.0), ("ok", 1, 30.0)]
     assert audits.enough_requests(_requests(*rows), 8, 10.0, 20.0)["ok"] is True

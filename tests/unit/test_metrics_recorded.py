@@ -57,7 +57,14 @@ def iterations() -> list[dict]:
 
 
 def scrapes() -> list[dict]:
-    return [{"t_s": 0.55 + j, "running": 2.0, "queued": 0.0} for j in range(11)]
+    """Two cores: of every two seconds the server has 1.5, the client 0.1, nobody 0.38."""
+    return [
+        {
+            "t_s": 0.55 + j, "running": 2.0, "queued": 0.0, "host_cpu_s": 900 + 2.0 * j,
+            "host_idle_s": 300 + 0.38 * j, "server_cpu_s": 40 + 1.5 * j, "client_cpu_s": 0.1 * j,
+        }
+        for j in range(11)
+    ]  # fmt: skip
 
 
 def facts() -> dict:
@@ -120,6 +127,7 @@ def test_every_check_of_a_true_record_passes(point):
     assert {name: a["ok"] for name, a in found["audits"].items()} == dict.fromkeys(CORRUPT, True)
     assert found["audits"]["recorded_little"]["value"] == pytest.approx(2.0)
     assert found["audits"]["recorded_tokens"]["value"] == 12 * TOKENS
+    assert found["audits"]["other_cpu"]["value"] == pytest.approx(0.02 / 2.0)
 
 
 CORRUPT = {
@@ -132,6 +140,7 @@ CORRUPT = {
     ),
     "prefix_hits": lambda f: change(f, "requests", "cached_tokens", "turn == 1", 0),
     "client_lag": lambda f: change_facts(f, "client", "loop_lag_p99_s", value=0.2),
+    "other_cpu": lambda f: change(f, "scrapes", "server_cpu_s", "", lambda x: 0.9 * x),
     "enough_requests": lambda f: change_facts(f, "c", value=50),
     "steady": lambda f: change(
         f, "chunks", "tokens_total", "recv_s > 6.01", lambda n: (n + 2) // 3

@@ -7,6 +7,7 @@ import contextlib
 import os
 import subprocess
 import sys
+import time
 from types import SimpleNamespace
 
 import psutil
@@ -58,6 +59,33 @@ def test_the_processes_of_a_server(listener):
     assert set(sample) <= set(machine.COLUMNS)
 
 
+SPIN = """
+import socket, time
+s = socket.socket(); s.bind(("127.0.0.1", 0)); s.listen()
+t = time.process_time()
+while time.process_time() - t < 0.3: pass
+print(s.getsockname()[1], flush=True)
+time.sleep(60)
+"""
+
+
+def test_cpu_seconds_of_the_server_and_of_the_machine():
+    with subprocess.Popen([sys.executable, "-c", SPIN], stdout=subprocess.PIPE) as p:
+        found = Machine(f"http://127.0.0.1:{int(p.stdout.readline())}")
+        first, cores = found.sample(), psutil.cpu_count()
+        assert 0.3 <= first["server_cpu_s"] < 3
+        began = time.monotonic()
+        while time.monotonic() - began < 0.5:
+            pass
+        second, took = found.sample(), time.monotonic() - began
+        p.kill()
+    gained = {k: second[k] - first[k] for k in first}
+    assert gained["host_cpu_s"] == pytest.approx(cores * took, rel=0.3)
+    assert 0 <= gained["host_idle_s"] <= gained["host_cpu_s"]
+    assert 0 < gained["client_cpu_s"] <= took + 0.05
+    assert gained["server_cpu_s"] < 0.1  # it slept
+
+
 def test_processes_that_end_are_left_out(listener):
     port, pids = listener
     found = Machine(f"http://127.0.0.1:{port}")
@@ -71,7 +99,10 @@ def test_a_server_elsewhere_tells_nothing_of_this_machine():
     # 192.0.2.0/24 is reserved for documentation
     assert not is_local("http://192.0.2.7:30000")
     assert server_processes("http://192.0.2.7:30000") == []
-    assert set(Machine("http://192.0.2.7:30000").sample()) == {"client_rss_bytes"}
+    assert set(Machine("http://192.0.2.7:30000").sample()) == {
+        "client_rss_bytes",
+        "client_cpu_s",
+    }
     assert is_local("http://localhost:1") and is_local("http://[::1]:1")
 
 
