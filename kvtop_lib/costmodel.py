@@ -70,10 +70,9 @@ def fit(points: pd.DataFrame) -> CostModel:
     x = np.column_stack([np.ones(len(y)), terms]) / y[:, None]
     scale = np.linalg.norm(x, axis=0)
     used = scale > 0
-    if len(y) < used.sum() or not (y > 0).all():
-        raise KvtopError(
-            f"{len(y)} points do not fit {used.sum()} coefficients; measure more loads"
-        )
+    least = max(used.sum(), 1)  # scipy's nnls aborts the process on no point at all
+    if len(y) < least or not (y > 0).all():
+        raise KvtopError(f"{len(y)} points do not fit {least} coefficients; measure more loads")
     found = np.zeros(4)
     found[used] = optimize.nnls(x[:, used] / scale[used], np.ones(len(y)))[0] / scale[used]
     return CostModel(*map(float, found), points=len(y))

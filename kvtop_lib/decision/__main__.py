@@ -22,7 +22,7 @@ def main(argv: list[str] | None = None) -> int:
     except (KvtopError, OSError) as e:
         print(f"error: {e}", file=sys.stderr)
         return 1
-    print(table(found).to_string(index=False))
+    print(found["nothing"] or table(found).to_string(index=False))
     for key in ("how_sure", "noise_floor", "multiplicity"):
         print(f"{key.replace('_', ' ')}: {found[key]}")
     return 0

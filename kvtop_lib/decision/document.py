@@ -19,6 +19,11 @@ from kvtop_lib.terms import SCHEMA, KvtopError
 _SHOWN = "c n ratio low high p_higher verdict meets baseline_meets detectable lines".split()
 _HELD = ["arm", "c", "block", "line", "iteration_s", "predicted_s", "error"]
 
+NOTHING = (
+    "no point of 'baseline' is ok, so there is nothing to compare with; `make retry` measures such "
+    "points again, best on an idle machine"
+)
+
 
 def decide(
     run: Run,
@@ -40,7 +45,7 @@ def decide(
     Returns
     -------
     dict
-        ``rule``, ``how_sure``, ``noise_floor``, ``multiplicity``, ``cost_model``, ``causes`` (of
+        ``nothing``: why there is nothing to decide, null where there is; ``rule``, ``how_sure``, ``noise_floor``, ``multiplicity``, ``cost_model``, ``causes`` (of
         arms that differ, where isolating pairs were measured) and ``decisions``:
         per workload and target the arms with their ``ranges``, ``crossover`` and ``points``, and
         ``recommended`` with a server ``command`` (null for a manifest that does not say enough;
@@ -49,7 +54,7 @@ def decide(
     Raises
     ------
     KvtopError
-        When the run has no result, or its baseline none that is ok.
+        When the run has no result.
     """
     results, manifest = run.results(), run.manifest
     if results.empty:
@@ -75,15 +80,13 @@ def decide(
                 }
             )
     if not decisions:
-        raise KvtopError(
-            "no point of 'baseline' is ok: there is nothing to compare with; `make retry` measures "
-            "such points again, best on an idle machine, and `make note` shows the run as it is"
-        )
+        whole = [stats.summarise(pd.DataFrame(columns=[*stats.GROUP, "block", "ratio"]))]
     summary = pd.concat(whole, ignore_index=True)
     return {
         "schema": SCHEMA,
         "run": run.name,
         "commit": (manifest.get("git") or {}).get("commit"),
+        "nothing": None if decisions else NOTHING,
         "rule": RULE,
         "confidence": confidence,
         "how_sure": stats.how_sure(summary, confidence),

@@ -51,6 +51,26 @@ def test_decision(run, tmp_path):
     assert re.search(r"mtp_w2: crossover at load 16", shown) and "no A/A pair" in shown
 
 
+@pytest.mark.parametrize("arms", [{"baseline"}, None])
+def test_without_a_valid_point_of_the_baseline_the_run_still_gets_its_note(arms, tmp_path):
+    run = truth.write_run(tmp_path / "run")
+    lines = [json.loads(x) for x in (run / "results.jsonl").read_text().splitlines()]
+    kept = ("schema", "run", "arm", "block", "workload", "load", "c", "attempt", "counts")
+    for i, line in enumerate(lines):
+        if arms is None or line["arm"] in arms:  # None: every arm
+            lines[i] = {k: line[k] for k in kept if k in line}
+            lines[i] |= {"status": "invalid", "reason": "other programs took 40.0% of the CPU"}
+    (run / "results.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
+    for name in ("30_acceptance", "40_iterations"):
+        execute(name, tmp_path, run=str(run))
+    assert any("no point of 'baseline' is ok" in x for x in execute("50_decision", tmp_path,
+                                                                     run=str(run)))  # fmt: skip
+    found = json.loads((run / "decision.json").read_text())
+    assert found["decisions"] == [] and "make retry" in found["nothing"]
+    page = render_note(run, tmp_path / "note.html").read_text(encoding="utf-8")
+    assert "nothing to compare yet" in page and "40.0% of the CPU" in page
+
+
 def test_simulation(tmp_path):
     shown = "\n".join(execute("60_simulation", tmp_path, runs=400))
     called = float(re.search(r"A/A called different: ([\d.]+)%", shown).group(1))

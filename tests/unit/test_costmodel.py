@@ -44,6 +44,8 @@ def test_halves_hold_every_arm_and_reach_over_the_loads():
 def test_too_few_points_are_refused():
     with pytest.raises(KvtopError, match="do not fit 4 coefficients"):
         cm.fit(points().iloc[[0, 6, 12]])
+    with pytest.raises(KvtopError, match="0 points do not fit 1 coefficients"):
+        cm.tested(points().iloc[:0])  # no point of any arm is ok
 
 
 def test_a_predicted_crossover_by_hand():
