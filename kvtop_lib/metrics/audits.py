@@ -158,7 +158,7 @@ def enough_requests(requests: pd.DataFrame, c: int | None, w0_s: float, w1_s: fl
     ended = requests["end_s"].between(w0_s, w1_s, inclusive="left") & (requests["status"] == "ok")
     n, need = int(ended.sum()), max(MIN_REQUESTS, c or 0)  # an open load has no lanes
     return _audit(
-        n >= need, n, need, f"only {n} requests ended in the window, {need} are needed: lengthen it"
+        n >= need, n, need, f"requests that ended in the window: {n} of {need} needed; lengthen it"
     )
 
 

@@ -157,7 +157,7 @@ def test_enough_requests():
     rows = [("ok", 1, 10.0 + i) for i in range(8)] + [("timeout", 1, 12.0), ("ok", 1, 30.0)]
     assert audits.enough_requests(_requests(*rows), 8, 10.0, 20.0)["ok"] is True
     found = audits.enough_requests(_requests(*rows), 9, 10.0, 20.0)
-    assert found["ok"] is False and "only 8 requests ended" in found["reason"]
+    assert found["ok"] is False and "8 of 9 needed" in found["reason"]
     assert audits.enough_requests(_requests(*rows[:4]), 1, 10.0, 20.0)["ok"] is False
 
 
