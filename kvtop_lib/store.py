@@ -14,12 +14,12 @@ import json
 import math
 import os
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from kvtop_lib.terms import POINT_STATUSES, KvtopError
+
+if TYPE_CHECKING:  # pandas takes most of a second, a step that finds nothing to do needs none
+    import pandas as pd
 
 IDENTITY = ("arm", "block", "workload", "load")
 METRIC_KEYS = frozenset(
@@ -34,10 +34,10 @@ def jsonable(value: Any) -> Any:
     """Plain JSON value: numpy types unwrapped, NaN as null, infinity as ``"inf"``."""
     if isinstance(value, dict):
         return {str(k): jsonable(v) for k, v in value.items()}
-    if isinstance(value, list | tuple | set | frozenset | np.ndarray):
+    if isinstance(value, list | tuple | set | frozenset):
         return [jsonable(v) for v in value]
-    if isinstance(value, np.generic):
-        value = value.item()
+    if hasattr(value, "tolist"):  # numpy's arrays and scalars
+        return jsonable(value.tolist())
     if isinstance(value, float) and not math.isfinite(value):
         return None if math.isnan(value) else ("inf" if value > 0 else "-inf")
     return str(value) if isinstance(value, Path) else value
@@ -183,6 +183,8 @@ class Run:
         ``audits_tokens_ok``); ``line`` is the line in ``results.jsonl``. Lines whose ``key`` is
         no longer the arm's (``<run>/keys/<arm>.key``) are superseded and left out.
         """
+        import pandas as pd
+
         current = [row for row in self.lines() if not self._superseded(row)]
         last = {tuple(row[k] for k in IDENTITY): row for row in current}
         if not last:
@@ -202,12 +204,6 @@ class Run:
 
     def requests(self, row: Any) -> pd.DataFrame:
         """``requests.parquet`` of a results row."""
+        import pandas as pd
+
         return pd.read_parquet(self.folder(row) / "requests.parquet")
-
-    def chunks(self, row: Any) -> pd.DataFrame:
-        """``chunks.parquet`` of a results row."""
-        return pd.read_parquet(self.folder(row) / "chunks.parquet")
-
-    def scrapes(self, row: Any) -> pd.DataFrame:
-        """``scrapes.parquet`` of a results row."""
-        return pd.read_parquet(self.folder(row) / "scrapes.parquet")
