@@ -45,8 +45,9 @@ def decide(
     Returns
     -------
     dict
-        ``nothing``: why there is nothing to decide, null where there is; ``rule``, ``how_sure``, ``noise_floor``, ``multiplicity``, ``cost_model``, ``causes`` (of
-        arms that differ, where isolating pairs were measured) and ``decisions``:
+        ``nothing`` (why there is nothing to decide, else null), ``rule``, ``how_sure``,
+        ``noise_floor``, ``multiplicity``, ``cost_model``, ``causes`` (of arms that differ, where
+        isolating pairs were measured) and ``decisions``:
         per workload and target the arms with their ``ranges``, ``crossover`` and ``points``, and
         ``recommended`` with a server ``command`` (null for a manifest that does not say enough;
         ``no_command`` says what).
