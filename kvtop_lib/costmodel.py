@@ -7,6 +7,7 @@ per token drafted. Beside it the published formulae that predict a speed-up from
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -132,6 +133,27 @@ def from_results(points: pd.DataFrame, kv_tokens: int | None) -> pd.DataFrame:
         iteration_s=points["iteration_s_p50"].astype(float),
     )
     return frame.dropna(subset=["batch", "iteration_s"]).reset_index(drop=True)
+
+
+def acceptance_rate(by_position: Iterable[Sequence[float]], steps: Iterable[float]) -> float:
+    """Acceptance rate of a draft that was tried: accepted over tried, pooled.
+
+    The estimate of Leviathan's alpha where each draft is accepted with one rate whatever its
+    place; a draft behind a rejected one was not tried.
+
+    Parameters
+    ----------
+    by_position
+        Per point, P(draft i accepted | draft i - 1 accepted).
+    steps
+        Per point, verify steps.
+    """
+    accepted, tried = 0.0, 0.0
+    for rates, n in zip(by_position, steps, strict=True):
+        reached = np.cumprod([1.0, *rates])  # share of the steps that accepted at least i drafts
+        accepted += n * reached[1:].sum()
+        tried += n * reached[:-1].sum()
+    return float(accepted / tried)
 
 
 def expected_tokens(alpha: ArrayLike, depth: int):

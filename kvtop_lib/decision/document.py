@@ -8,16 +8,16 @@ from typing import Any
 
 import pandas as pd
 
-from kvtop_lib import costmodel, stats
+from kvtop_lib import stats
 from kvtop_lib.ablation import causes
 from kvtop_lib.decision.command import server_command_text
 from kvtop_lib.decision.judge import BASELINE, RULE, Target, judge, ranges, recommend
-from kvtop_lib.stats import OPEN, load_axis
+from kvtop_lib.decision.predict import predict
+from kvtop_lib.stats import load_axis
 from kvtop_lib.store import Run, write_json
 from kvtop_lib.terms import SCHEMA, KvtopError
 
 _SHOWN = "c n ratio low high p_higher verdict meets baseline_meets detectable lines".split()
-_HELD = ["arm", "c", "block", "line", "iteration_s", "predicted_s", "error"]
 
 NOTHING = (
     "no point of 'baseline' is ok, so there is nothing to compare with; `make retry` measures such "
@@ -35,7 +35,8 @@ def decide(
     Parameters
     ----------
     run
-        Its ``results.jsonl`` and ``manifest.json`` are read, nothing else.
+        Its ``results.jsonl`` and ``manifest.json`` are read; recorded iterations, where there are
+        any, add the cost of a draft and nothing else.
     targets
         Latency targets by name, limits in seconds by column (`Target`); throughput alone is
         always judged.
@@ -62,7 +63,8 @@ def decide(
         raise KvtopError(f"run {run.name!r} has no point in results.jsonl yet; run the sweep")
     wanted = [Target(), *(Target(n, limits) for n, limits in (targets or {}).items())]
     points, decisions, whole = load_axis(results), [], []
-    for workload, own in points.groupby("workload", sort=True):
+    made_up = simulated(manifest)
+    for workload, own in points[~points["arm"].isin(made_up)].groupby("workload", sort=True):
         if not ((own["arm"] == BASELINE) & (own["status"] == "ok")).any():
             continue
         turns = stats.crossovers(stats.block_ratios(own, "output_tok_s", BASELINE), confidence)
@@ -83,6 +85,7 @@ def decide(
     if not decisions:
         whole = [stats.summarise(pd.DataFrame(columns=[*stats.GROUP, "block", "ratio"]))]
     summary = pd.concat(whole, ignore_index=True)
+    explained = causes(points, confidence=confidence).to_dict("records")
     return {
         "schema": SCHEMA,
         "run": run.name,
@@ -93,9 +96,17 @@ def decide(
         "how_sure": stats.how_sure(summary, confidence),
         "noise_floor": str(stats.noise_floor(summary)),
         "multiplicity": stats.multiplicity(summary, confidence),
-        "cost_model": _cost_model(points, manifest),
-        "causes": causes(points, confidence=confidence).to_dict("records"),
+        "cost_model": predict(run, points, BASELINE),
+        "causes": [c for c in explained if c["arm"] not in made_up],
         "decisions": decisions,
+    }
+
+
+def simulated(manifest: dict[str, Any]) -> set[str]:
+    """Arms whose acceptance is simulated: they show a cost and can be no one's default."""
+    arms = manifest.get("arms") or {}
+    return {
+        a for a, p in arms.items() if (p.get("draft") or {}).get("simulated_accept_len") is not None
     }
 
 
@@ -115,43 +126,6 @@ def _arm(arm: str, judged: pd.DataFrame, turn: stats.Crossover | None) -> dict[s
         "ranges": ranges(judged),
         "crossover": crossover,
         "points": judged[_SHOWN].to_dict("records"),
-    }
-
-
-def _cost_model(points: pd.DataFrame, manifest: dict[str, Any]) -> dict[str, Any] | None:
-    """Fit on half of the closed-loop points, error on the rest, and predicted crossovers."""
-    arms = manifest.get("arms") or {}
-    width = {a: (p.get("draft") or {}).get("width") or 1 for a, p in arms.items()}
-    needed = ["decoding_mean", "iteration_s_p50", "tokens_per_step"]
-    ok = points[(points["status"] == "ok") & ~points["workload"].str.endswith(OPEN)]
-    ok = ok.reindex(columns=[*points.columns, *(k for k in needed if k not in points)])
-    ok = ok.assign(width=[width.get(a, 1) for a in ok["arm"]])
-    frame = costmodel.from_results(ok, None)
-    try:
-        model, held = costmodel.tested(frame)
-    except KvtopError as e:
-        return {"fitted": False, "reason": str(e)}
-    predicted = []
-    for arm, own in ok[ok["width"] > 1].groupby("arm", sort=True):
-        by = own.groupby("c")[needed].mean()
-        tokens = by["tokens_per_step"].astype(float).mean()
-        batch = by["decoding_mean"].astype(float)
-        ratio = model.ratio(batch, width[arm], 0.0, tokens)
-        predicted.append(
-            {
-                "arm": arm, "tokens_per_step": tokens, "loads": list(by.index),
-                "ratio": list(ratio), "crossover": costmodel.crossing(by.index, ratio),
-            }
-        )  # fmt: skip
-    return {
-        "fitted": True,
-        "seconds": {k: getattr(model, k) for k in costmodel.TERMS},
-        "fitted_points": model.points,
-        "held_out_points": len(held),
-        "median_error": float(held["error"].abs().median()) if len(held) else None,
-        "largest_error": float(held["error"].abs().max()) if len(held) else None,
-        "held_out": held[_HELD].to_dict("records"),
-        "predicted": predicted,
     }
 
 

@@ -15,6 +15,11 @@ from kvtop_lib.note.plate import Plate
 from kvtop_lib.note.prose import Value, listing, percent, quantity, say
 
 _AT = "decision.json#cost_model"
+_FORMULAE = say(
+    "The published formulae take every draft to be accepted at one rate; the one without a batch "
+    "also takes verifying several tokens to cost no more than one, which load takes away. All "
+    "speak of decoding, the measured change holds prefills too."
+)
 _TERMS = {"floor": "per iteration", "verified": "per verified token", "drafted": "per draft"}
 
 
@@ -32,7 +37,49 @@ def prediction(ev: Evidence) -> Plate | None:
         "iteration time = a floor + a price per verified token + a price per draft, coefficients "
         "not below zero, least squares of the relative error"
     )
-    return Plate("prediction", (chart,), data, caption(ev, model), metric, kind="computed")
+    sheet = formulae(ev, model["formulae"])
+    if sheet is not None:
+        metric += say(
+            ". The table predicts ratios of output rates from expected tokens: Leviathan et al. "
+            "({l}) divide them by {one} + depth × one draft's time over one forward of the "
+            "baseline; SmartSpec (Liu et al., {s}) by the modelled time of the whole batch",
+            l=Value("ICML 2023, theorem 3.8", "kvtop_lib.costmodel:leviathan"),
+            s=Value("2024", "kvtop_lib.costmodel:goodput_ratio"),
+            one=Value("1", "kvtop_lib.costmodel:leviathan"),
+        )
+    return Plate(
+        "prediction", (chart,), data, caption(ev, model), metric, kind="computed", sheet=sheet
+    )
+
+
+def formulae(ev: Evidence, rows: list[dict[str, Any]]) -> pd.DataFrame | None:
+    """Published speed-up formulae, the cost model and the measurement, of the headline's arm.
+
+    None where the arm has several widths or no acceptance by position was recorded.
+    """
+    found = []
+    for i, row in enumerate(rows):
+        change = ev.change(row["arm"], int(row["c"])) if row["arm"] == ev.primary else None
+        if change is None:
+            continue
+        at = f"{_AT}.formulae.{i}"
+        cell = {
+            k: "–" if row[k] is None else Value(percent(row[k]), f"{at}.{k}", row[k])
+            for k in ("leviathan", "goodput", "model")
+        }
+        cost = "–" if row["cost"] is None else share(row["cost"], f"{at}.cost")
+        found.append(
+            {
+                "load": ev.load_value(int(row["c"])),
+                "draft accepted": share(row["alpha"], f"{at}.alpha"),
+                "draft / forward": cost,
+                "Leviathan et al.": cell["leviathan"],
+                "SmartSpec": cell["goodput"],
+                "cost model": cell["model"],
+                "measured": change.percent,
+            }
+        )
+    return pd.DataFrame(found) if found else None
 
 
 def share(value: float, source: str) -> Value:
@@ -63,6 +110,8 @@ def caption(ev: Evidence, model: dict[str, Any]) -> Caption:
     for i, one in enumerate(model["predicted"]):
         if one["arm"] == ev.primary:
             body += [_ratio(ev, i, one), _crossing(ev, i, one)]
+    if any(x["arm"] == ev.primary for x in model["formulae"]):
+        body.append(_FORMULAE)
     return claim, Markup(" ").join(x for x in body if x)
 
 

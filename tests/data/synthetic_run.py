@@ -41,6 +41,7 @@ HIST = {  # verify steps by accepted drafts, of one request
     "mtp_w4": [3, 3, 1, 3],  # 14 of 30 drafts: 2.4 and 0.4667; by position 0.7, 4/7, 3/4
     "ngram": [8, 1, 1, 0],  # 3 of 30 drafts: 1.3 and 0.1; by position 0.2, 0.5, 0
 }
+BY_POSITION = {"mtp_w2": [0.7], "mtp_w4": [0.7, 4 / 7, 3 / 4], "ngram": [0.2, 0.5, 0.0]}
 BUSY = 0.9  # share of a request's time that is decoding
 BLOCK_SCALE = {1: 1.00, 2: 1.02}  # the whole machine was faster in block 2: no ratio may show it
 PAIR_NOISE = {1: 1.01, 2: 1 / 1.01}  # of the drafting arms; leaves the geometric mean of 2 blocks
@@ -113,7 +114,8 @@ def line(arm: str, block: int, c: int, attempt: int = 1, failed: str = "") -> di
         "active_mean": float(c), "queued_mean": 0.0, "in_flight_mean": float(c),
         "decoding_mean": BUSY * c, "tokens_per_step": accept_len(arm) if HIST[arm] else None,
         "accept_len": accept_len(arm) if HIST[arm] else None,
-        "accept_rate": accept_rate(arm), "verify_steps": REQUESTS * sum(HIST[arm]),
+        "accept_rate": accept_rate(arm), "accept_by_position": BY_POSITION.get(arm),
+        "verify_steps": REQUESTS * sum(HIST[arm]),
         "iteration_s": {"p50": step},
         "audits": {"tokens": {"ok": True, "value": 1.0, "expected": 1.0, "reason": ""}},
         "client": {"loop_lag_p99_s": 0.001},

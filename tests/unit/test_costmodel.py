@@ -70,6 +70,14 @@ def test_published_formulae():
     )
 
 
+def test_the_acceptance_rate_counts_drafts_that_were_tried():
+    # 100 steps: 60 accept the first draft, 30 the second; 200 steps of a chain of one: 100
+    assert cm.acceptance_rate([[0.6, 0.5], [0.5]], [100, 200]) == pytest.approx(
+        (60 + 30 + 100) / (100 + 60 + 200)
+    )
+    assert cm.acceptance_rate([[0.0]], [10]) == 0 and cm.acceptance_rate([[1.0, 1.0]], [5]) == 1
+
+
 def test_what_the_model_is_fitted_on():
     run = pd.DataFrame(
         {"arm": ["a", "b"], "workload": "w", "c": [4, 4], "block": 1, "width": [1, 2],

@@ -6,14 +6,16 @@ import json
 import sys
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from kvtop_lib import decision
 from kvtop_lib.decision import Target, decide, judge, ranges, recommend
 from kvtop_lib.decision.__main__ import main
-from kvtop_lib.decision.document import OPEN, load_axis
+from kvtop_lib.decision.predict import widths
 from kvtop_lib.params import load_arm, load_model
+from kvtop_lib.stats import OPEN, load_axis
 from kvtop_lib.store import Run
 from kvtop_lib.terms import KvtopError
 
@@ -92,6 +94,33 @@ def test_the_cost_model_of_the_run_is_tested_on_the_other_half(found):
     model = found["cost_model"]
     assert model["fitted"] and model["held_out_points"] > 10
     assert {p["arm"] for p in model["predicted"]} == {"mtp_w2", "mtp_w4", "ngram"}
+
+
+def test_published_formulae_by_hand(found):
+    """Width 4: 14 of 21 tried drafts are accepted; 0.9 c requests decode at c lanes."""
+    rows = {(r["arm"], r["c"]): r for r in found["cost_model"]["formulae"]}
+    assert len(rows) == 18 and ("mtp_w4", 16) in rows, "one of its two points there is ok"
+    row = rows["mtp_w4", 1]
+    assert row["alpha"] == pytest.approx(2 / 3)
+    tokens = 1 + 2 / 3 + 4 / 9 + 8 / 27
+    assert row["leviathan"] == pytest.approx(tokens / (1 + 3 * row["cost"]))
+    price = found["cost_model"]["seconds"]
+    one = price["floor"] + 0.9 * price["verified"]
+    four = price["floor"] + 0.9 * (4 * price["verified"] + 3 * price["drafted"])
+    assert row["goodput"] == pytest.approx(tokens * one / four)
+    assert row["model"] == pytest.approx(2.4 * one / four)
+    assert row["measured"] == pytest.approx(truth.RATIO["mtp_w4"][1])
+
+
+def test_an_arm_whose_width_changes_has_no_width_for_a_formula():
+    draft = {
+        "a": {"method": "none", "width": 1},
+        "b": {"method": "mtp", "width": 4, "widths": [1, 2, 4], "policy": "goodput"},
+        "c": {"method": "mtp", "width": 2, "widths": [1, 2], "policy": "fixed:1"},
+        "d": {"method": "mtp", "width": 4},
+    }
+    found = widths({"arms": {k: {"draft": v} for k, v in draft.items()}})
+    assert np.isnan(found.pop("b")) and found == {"a": 1, "c": 1, "d": 4}
 
 
 def judged(*rows) -> pd.DataFrame:
