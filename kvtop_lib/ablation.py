@@ -17,22 +17,31 @@ class Isolation:
 
     Attributes
     ----------
-    cause : in words, for the table.
+    cause : in words, for the table; up to the colon what pairs of one cause share.
     arm : has the cause.
     reference : the same without it.
+    bound : simulated acceptance; shows what drafting costs at a stated yield, which no one can
+        deploy, so it stands beside the causes and is none.
     """
 
     cause: str
     arm: str
     reference: str = "baseline"
+    bound: bool = False
 
 
 ISOLATIONS = (
     Isolation("admission: the cap on running requests", "baseline_cap"),
+    Isolation("admission: the cap that SGLang sets when drafting", "mtp_w2_shipped",
+              "mtp_w2_lifted"),
     Isolation("memory: fewer KV tokens", "baseline_kv"),
     Isolation("deployment: MTP is loaded and never drafts", "mtp_width_off"),
+    Isolation("reserve: KV tokens held for the drafts of 32 at a time", "mtp_reserve",
+              "mtp_width_off"),
     Isolation("verification: the same deployment, drafting or not", "mtp_width_on",
               "mtp_width_off"),
+    Isolation("cost: no draft accepted (simulated)", "mtp_w2_accept_none", bound=True),
+    Isolation("cost: every draft accepted (simulated)", "mtp_w2_accept_all", bound=True),
 )  # fmt: skip
 """Pairs that KVTop's arms can form; those that a run lacks are reported as not measured."""
 
@@ -63,8 +72,9 @@ def ablations(
     Returns
     -------
     DataFrame
-        ``cause``, ``arm``, ``reference``, ``n``, ``ratio``, ``low``, ``high``, ``verdict``
-        (``not measured`` where the pair is missing) and ``moves``: in the effect's direction.
+        ``cause``, ``arm``, ``reference``, ``bound``, ``n``, ``ratio``, ``low``, ``high``,
+        ``verdict`` (``not measured`` where the pair is missing) and ``moves``: in the effect's
+        direction.
 
     Raises
     ------
@@ -77,18 +87,36 @@ def ablations(
     for one in isolations:
         found = summaries.get(one.reference, pd.DataFrame(columns=["arm", "workload", "c"]))
         at = found[(found["arm"] == one.arm) & (found["c"] == c) & (found["workload"] == workload)]
-        row = {"cause": one.cause, "arm": one.arm, "reference": one.reference}
+        row = dict(vars(one))
         if len(at):
             row |= at.iloc[0][["n", "ratio", "low", "high"]].to_dict()
             row["verdict"] = verdicts(at, floor).iloc[0]
         rows.append({"n": 0, "verdict": "not measured", **row})
-    columns = ["cause", "arm", "reference", "n", "ratio", "low", "high", "verdict"]
+    columns = ["cause", "arm", "reference", "bound", "n", "ratio", "low", "high", "verdict"]
     table = pd.DataFrame(rows).reindex(columns=columns)
     return table.assign(moves=table["verdict"] == effect)
 
 
 def named(table: pd.DataFrame) -> str:
-    """The conclusion that a table of `ablations` allows, in one sentence."""
+    """The conclusion that a table of `ablations` allows, in one sentence.
+
+    Pairs of one cause count as one; what bounds the cost is said behind it.
+    """
+    bounds = table[table["bound"] & (table["verdict"] != "not measured")]
+    said = [
+        f"; with {r.cause.partition(': ')[2]}: {_WORDS[r.verdict]}" for r in bounds.itertuples()
+    ]
+    return _named(table[~table["bound"]]) + "".join(said)
+
+
+_WORDS = {
+    "higher": "more than the baseline", "lower": "less than the baseline",
+    "none": "no difference detected", "unknown": "not told from noise",
+}  # fmt: skip
+
+
+def _named(table: pd.DataFrame) -> str:
+    table = table.assign(family=table["cause"].str.partition(":")[0])
     measured = table[table["verdict"] != "not measured"]
     missing = len(table) - len(measured)
     left = f"; {missing} of {len(table)} isolating pairs were not measured" if missing else ""
@@ -99,14 +127,15 @@ def named(table: pd.DataFrame) -> str:
     moving = measured[measured["moves"]]
     if moving.empty:
         return f"no cause is named: no isolating pair moves the result in this direction{left}"
-    if len(moving) > 1:
+    if moving["family"].nunique() > 1:
         causes = "; ".join(moving["cause"])
         return f"no single cause is named: {len(moving)} pairs move the result ({causes}){left}"
-    if len(measured) < 2:
-        return f"no cause is named: only one isolating pair was measured{left}"
-    others = len(measured) - 1
-    what = f"its pair moves the result, the other {others} measured do not"
-    return f"{moving['cause'].iloc[0]}: {what}{left}"
+    if measured["family"].nunique() < 2:
+        return f"no cause is named: only one cause's isolating pair was measured{left}"
+    others = len(measured) - len(moving)
+    pairs = "its pair moves" if len(moving) == 1 else f"{len(moving)} of its pairs move"
+    what = f"{pairs} the result, the other {others} measured do not"
+    return f"{'; '.join(moving['cause'])}: {what}{left}"
 
 
 def causes(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,8 @@ class Block:
         self.seed = self.profile.seed + block - 1
         self._page_tokens = PAGE_TOKENS  # until the server has said
         self.plan = Plan.of(self.profile, self.workload)
+        if not self.arm.lossless:  # tokens that are not the model's must not decide the length
+            self.plan = replace(self.plan, output="recorded")
         trace = workload_trace(self.workload, self.model.path, self.seed)
         self._about = about(trace)
         self.pool = SessionPool(

@@ -131,6 +131,12 @@ def server_env(model: Model, arm: Arm, record: Path | None = None) -> dict[str, 
         env["KVTOP_DRAFT"] = json.dumps(told)
         if record is not None:
             env[DRAFT_LOG] = str(record.with_name("drafts.jsonl").absolute())
+    if arm.draft.simulated_accept_len is not None:
+        env |= {
+            "SGLANG_SIMULATE_ACC_LEN": f"{arm.draft.simulated_accept_len:g}",
+            "SGLANG_SIMULATE_ACC_METHOD": "match-expected",  # the mean is the asked length
+            "SGLANG_SIMULATE_ACC_TOKEN_MODE": "real-draft-token",  # not one token throughout
+        }
     return {**env, **model.env, **arm.env}
 
 

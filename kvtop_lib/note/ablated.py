@@ -81,6 +81,11 @@ def caption(ev: Evidence, found: pd.DataFrame) -> Caption:
         "Each row is a pair of arms that differ in one thing; a cause is named only when its pair "
         "alone moves the result in the direction to be explained."
     )
+    if any(i.bound for i in measured_pairs(ev)):
+        text += say(
+            " Where acceptance is simulated the rows say what drafting costs and could yield at "
+            "most; they name no cause."
+        )
     if missing:
         n = Value(str(missing), "kvtop_lib.ablation:ISOLATIONS")
         text += say(" Pairs that this run lacks: {n}.", n=n)

@@ -82,12 +82,13 @@ class Evidence(Cited, Derived):
 
     @cached_property
     def drafting(self) -> list[str]:
-        """Arms that draft, in the run's order."""
+        """Arms that draft, in the run's order; not those whose acceptance is simulated."""
         drafts = {
             a
             for a, p in self.arms.items()
             if tables.pick(p, "draft.method") != "none"
             and tables.pick(p, "draft.policy") != NEVER_DRAFTS
+            and tables.pick(p, "draft.simulated_accept_len") is None
         }
         return [a for a in self.arms if a in drafts - {self.reference}]
 

@@ -24,6 +24,9 @@ class Draft(BaseModel):
         tokens per predicted second), or ``sglang`` (its own adaptive speculation).
     table : running requests -> width, valid from that number on.
     min_match : tokens that must have occurred before for an n-gram draft (``mtp_ngram``).
+    simulated_accept_len : tokens per verify step that SGLang commits whatever the model says
+        (the mean; steps take the whole numbers beside it). Cost without the drafter's quality:
+        the text is no longer the model's.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -34,6 +37,7 @@ class Draft(BaseModel):
     policy: str | None = None
     table: dict[Annotated[int, Field(ge=1)], int] = {}
     min_match: int = Field(default=3, ge=1, le=64)
+    simulated_accept_len: float | None = Field(default=None, ge=1)
 
     @property
     def depth(self) -> int:
@@ -110,6 +114,19 @@ class Draft(BaseModel):
             raise ValueError("draft.policy sglang knows no n-grams, choose another policy")
         return self
 
+    @model_validator(mode="after")
+    def _simulation_fits(self) -> Self:
+        simulated = self.simulated_accept_len
+        if simulated is None:
+            return self
+        if self.method != "mtp" or self.widths:
+            raise ValueError("draft.simulated_accept_len needs method mtp and one width")
+        if simulated > self.width:
+            raise ValueError(
+                f"draft.simulated_accept_len {simulated:g} is more than the width of {self.width}"
+            )
+        return self
+
 
 class Arm(ParamsFile):
     """One server configuration (``params/arms/<id>.yaml``)."""
@@ -119,6 +136,17 @@ class Arm(ParamsFile):
     server_args: ServerArgs = {}
     env: dict[str, str] = {}
     record_iterations: bool = True  # one record per scheduler iteration, by the plug-in
+
+    @property
+    def lossless(self) -> bool:
+        """Whether the arm's output is the model's: not where acceptance is simulated."""
+        return self.draft.simulated_accept_len is None
+
+    @model_validator(mode="after")
+    def _simulation_is_labelled(self) -> Self:
+        if not self.lossless and "simulated" not in self.title.lower():
+            raise ValueError("the title of an arm with simulated acceptance must say 'simulated'")
+        return self
 
     @model_validator(mode="after")
     def _draft_decides(self) -> Self:

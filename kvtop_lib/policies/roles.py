@@ -60,6 +60,8 @@ def _role(arm: str, params: dict[str, Any], base: dict[str, Any]) -> Role | None
     method, policy = draft.get("method") or "none", draft.get("policy")
     if arm == BASELINE_AA or method not in ("none", "mtp"):
         return None
+    if draft.get("simulated_accept_len") is not None:
+        return None
     if any((params.get(k) or {}) != (base.get(k) or {}) for k in ("server_args", "env")):
         return None
     title = params.get("title") or arm

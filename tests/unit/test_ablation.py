@@ -5,7 +5,8 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from kvtop_lib.ablation import Isolation, ablations, causes, named
+from kvtop_lib.ablation import ISOLATIONS, Isolation, ablations, causes, named
+from kvtop_lib.params import Arm, list_names, load_arm
 from kvtop_lib.terms import KvtopError
 
 PAIRS = (
@@ -44,13 +45,46 @@ def test_a_cause_is_named_when_it_alone_moves_the_result():
         ({"cap": DOWN, "kv": LEVEL}, {"on": DOWN}, "2 pairs move the result"),
         ({"cap": LEVEL, "kv": LEVEL}, {"on": LEVEL}, "no isolating pair moves"),
         ({"cap": LEVEL, "kv": LEVEL}, {"on": UP}, "no isolating pair moves"),  # the other way
-        ({}, {"on": DOWN}, "only one isolating pair was measured; 2 of 3"),
+        ({}, {"on": DOWN}, "only one cause's isolating pair was measured; 2 of 3"),
         ({}, {}, "no isolating pair was measured"),
     ],
 )
 def test_otherwise_no_cause_is_named(base, off, said):
     text = conclude(base, off)
     assert text.startswith("no ") and said in text
+
+
+def test_two_pairs_of_one_cause_are_one_cause():
+    pairs = (Isolation("admission: a", "cap"), Isolation("admission: b", "cap2"), PAIRS[1])
+    found = {"baseline": summary(cap=DOWN, cap2=DOWN, kv=LEVEL)}
+    text = named(ablations(found, 32, "w", "lower", pairs))
+    assert text.startswith("admission: a; admission: b: 2 of its pairs move the result")
+    found = {"baseline": summary(cap=DOWN, cap2=LEVEL)}
+    text = named(ablations(found, 32, "w", "lower", pairs))
+    assert text.startswith("no cause is named: only one cause's isolating pair was measured")
+
+
+def test_what_bounds_the_cost_names_nothing_and_is_said():
+    """Drafting that never yields is slower at any load; that must not hide what the cause is."""
+    bounds = (
+        Isolation("cost: no draft accepted (simulated)", "none", bound=True),
+        Isolation("cost: every draft accepted (simulated)", "all", bound=True),
+    )
+    found = {"baseline": summary(cap=LEVEL, none=DOWN, all=UP), "off": summary(on=DOWN)}
+    text = named(ablations(found, 32, "w", "lower", (*PAIRS, *bounds)))
+    assert text.startswith("verification: its pair moves the result, the other 1 measured do not")
+    assert text.endswith(
+        "; with no draft accepted (simulated): less than the baseline"
+        "; with every draft accepted (simulated): more than the baseline"
+    )
+    assert "1 of 3 isolating pairs were not measured" in text, "bounds are not counted"
+
+
+def test_every_shipped_pair_is_of_shipped_arms():
+    arms = {a for i in ISOLATIONS for a in (i.arm, i.reference)}
+    assert arms <= set(list_names(Arm))
+    simulated = {a for a in arms if not load_arm(a).lossless}
+    assert simulated == {i.arm for i in ISOLATIONS if i.bound}
 
 
 def test_pairs_that_were_not_measured_are_said():

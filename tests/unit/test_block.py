@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 
 from kvtop_lib import block as block_module
+from kvtop_lib import paths
 from kvtop_lib.block import Block
 from kvtop_lib.provenance import machine_state
 from kvtop_lib.store import Run
@@ -114,3 +117,21 @@ def test_the_state_of_the_machine_stands_beside_the_block(play):
     state = machine_state()
     assert len(state["load_average"]) == 3 and state["memory_available_bytes"] > 0
     assert {"cpu_hz", "throttle_events", "temperature_c"} <= state.keys()
+
+
+def test_made_up_tokens_do_not_decide_the_length_of_an_answer(play):
+    """The workload stops naturally; an arm that simulates acceptance has the recorded lengths."""
+    one = play["make"]()
+    assert one.plan.output == "natural"
+    arm = {
+        "title": "All (simulated)",
+        "draft": {"method": "mtp", "width": 2, "simulated_accept_len": 2},
+    }
+    folder = paths.params_dir()
+    (folder / "arms" / "all.yaml").write_text(json.dumps(arm))  # JSON is YAML
+    profile = yaml.safe_load((folder / "profiles" / "fake.yaml").read_text())
+    (folder / "profiles" / "fake.yaml").write_text(
+        json.dumps(profile | {"arms": ["baseline", "all"]})
+    )
+    made_up = Block(one.records.path, "fake", "all", 1)
+    assert made_up.plan == replace(one.plan, output="recorded")

@@ -215,7 +215,7 @@ def test_ablations_by_hand(tmp_path):
     assert (
         "MTP, width 2 is ahead of the baseline at c = 1; no single cause is named: 2 pairs" in text
     )
-    assert "Pairs that this run lacks: 2" in text
+    assert "Pairs that this run lacks: 6" in text
     assert not any("The cause." in c for c in caveats(note.ev))
 
 

@@ -1,6 +1,8 @@
 """Drafting arms with several widths: what their files may say, and what the server is told."""
 
 import json
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
@@ -60,6 +62,11 @@ def test_an_arm_survives_its_own_record(draft):
         ),
         ({"method": "mtp_ngram", "widths": [1, 2], "policy": "sglang"}, "knows no n-grams"),
         ({"method": "mtp", "widths": [1, 2], "min_matches": 3}, "Extra inputs"),
+        ({"method": "mtp", "widths": [1, 2], "simulated_accept_len": 1}, "and one width"),
+        ({"method": "ngram", "width": 2, "simulated_accept_len": 1}, "needs method mtp"),
+        ({"method": "mtp", "width": 2, "simulated_accept_len": 2.5}, "more than the width of 2"),
+        ({"method": "mtp", "width": 2, "simulated_accept_len": 0.5}, "greater than or equal to 1"),
+        ({"method": "mtp", "width": 2, "simulated_accept_len": 1}, "must say 'simulated'"),
     ],
 )
 def test_contradictions_are_refused(draft, said):
@@ -105,3 +112,37 @@ def test_the_log_lies_beside_the_server_s(tmp_path):
     asked = server_command(load_model("tiny-glm"), load_arm("mtp"), 8000, tmp_path / "i.jsonl")
     assert asked.env["KVTOP_DRAFT_LOG"] == str(tmp_path / "drafts.jsonl")
     assert "KVTOP_DRAFT_LOG" not in command("mtp_w2").env
+
+
+@pytest.mark.parametrize(("name", "length"), [("none", "1"), ("all", "2")])
+def test_simulated_acceptance_is_the_drafting_arm_with_sglang_s_own_variables(name, length):
+    """The names are SGLang's; an engine that renamed them would verify for real."""
+    real, made_up = command("mtp_w2"), command(f"mtp_w2_accept_{name}")
+    assert made_up.args == real.args | {"port": 8000}
+    assert dict(made_up.env.items() - real.env.items()) == {
+        "SGLANG_SIMULATE_ACC_LEN": length,
+        "SGLANG_SIMULATE_ACC_METHOD": "match-expected",
+        "SGLANG_SIMULATE_ACC_TOKEN_MODE": "real-draft-token",
+    }
+    assert not load_arm(f"mtp_w2_accept_{name}").lossless and load_arm("mtp_w2").lossless
+    environ = find_spec("sglang").submodule_search_locations[0] + "/srt/environ.py"
+    known = Path(environ).read_text(encoding="utf-8")
+    assert all(f"    {k} = Env" in known for k in made_up.env if k.startswith("SGLANG_SIMULATE"))
+
+
+def test_the_reserve_arm_differs_from_its_reference_in_the_widest_draft_alone():
+    reserve, off = command("mtp_reserve"), command("mtp_width_off")
+    told = [json.loads(x.env["KVTOP_DRAFT"]) for x in (reserve, off)]
+    assert [t.pop("widths") for t in told] == [[1, 32], [1, 2]]
+    assert told[0] == told[1] == {"sources": ["mtp"], "policy": "fixed:1"}
+    changed = dict(reserve.args.items() - off.args.items())
+    assert changed == {"speculative-num-steps": 31, "speculative-num-draft-tokens": 32}
+
+
+def test_the_cap_is_left_to_sglang_or_lifted():
+    flag = "max-running-requests"
+    assert command("mtp_w2").args[flag] == 48 and command("mtp_w2_lifted").args[flag] == 2048
+    for name in ("mtp_w2_shipped", "baseline_shipped"):
+        assert flag not in command(name).args
+    lifted = {k: v for k, v in command("mtp_w2_lifted").args.items() if k != flag}
+    assert lifted == command("mtp_w2_shipped").args
