@@ -43,7 +43,7 @@ from kvtop_lib.params.shape import load_name
 MEASURES = ("block", "engine", "trace", "replay", "sglang_plugin")
 """Parts of the library that a block executes."""
 
-DEPLOYS = ("probe", "engine", "sglang_plugin")
+DEPLOYS = ("probe", "engine", "stats/divergence", "sglang_plugin")
 """Parts of the library that a deployment executes."""
 
 NOT_MEASURED = (

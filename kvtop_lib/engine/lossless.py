@@ -97,6 +97,38 @@ def greedy_outputs(
         return list(pool.map(one, prompts))
 
 
+def log_prob_gap(
+    url: str, messages: Messages, shared: Sequence[int], a: int, b: int, timeout_s: float = 120
+) -> float:
+    """Log-probability of token `a` minus that of `b` behind a prompt and an output's beginning.
+
+    The server reads all of it anew, as a prompt: where it is a near-tie that parted two outputs,
+    the gap is small, though not to the last bit the one that was decided upon.
+
+    Raises
+    ------
+    KvtopError
+        When the server does not answer or gives no log-probabilities.
+    """
+    body = {
+        "model": SERVED_NAME, "messages": list(messages), "max_tokens": 1, "temperature": 0,
+        "return_token_ids": True,
+    }  # fmt: skip
+    reply = call(f"{url}/v1/chat/completions", body, timeout_s=timeout_s)
+    prompt = reply["choices"][0].get("prompt_token_ids")
+    if prompt is None:
+        raise KvtopError("the server gave no token ids of the prompt (return_token_ids)")
+    body = {
+        "input_ids": [*prompt, *shared], "return_logprob": True, "token_ids_logprob": [a, b],
+        "sampling_params": {"temperature": 0, "max_new_tokens": 1},
+    }  # fmt: skip
+    reply = call(f"{url}/generate", body, timeout_s=timeout_s)
+    if not (found := reply["meta_info"].get("output_token_ids_logprobs")):
+        raise KvtopError("the server gave no log-probabilities (token_ids_logprob)")
+    (first, *_), (second, *_) = found[0]
+    return float(first - second)
+
+
 def compare(a: Sequence[Output], b: Sequence[Output]) -> Comparison:
     """Compare two arms' outputs token by token.
 

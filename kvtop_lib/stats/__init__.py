@@ -6,6 +6,7 @@ The statistical unit is a repeat: the same point in another block (server launch
 from kvtop_lib.stats.bootstrap import BOOTSTRAP_BLOCKS, bootstrap
 from kvtop_lib.stats.components import Components, Design, of_ratios
 from kvtop_lib.stats.crossover import Crossover, crossover, crossovers
+from kvtop_lib.stats.divergence import divergence, same_rate
 from kvtop_lib.stats.loads import LANES, OPEN, RATES, axes, first_axis, load_axis, on_axis
 from kvtop_lib.stats.power import detectable, planned, power
 from kvtop_lib.stats.ratios import GROUP, block_ratios, how_sure, summarise
@@ -29,6 +30,7 @@ __all__ = [
     "crossover",
     "crossovers",
     "detectable",
+    "divergence",
     "first_axis",
     "highest_rate",
     "holm",
@@ -41,6 +43,7 @@ __all__ = [
     "on_axis",
     "planned",
     "power",
+    "same_rate",
     "summarise",
     "verdicts",
 ]

@@ -8,6 +8,7 @@ import pytest
 from conftest import ARMS
 
 from kvtop_lib.engine.client import call
+from kvtop_lib.engine.lossless import greedy_outputs, log_prob_gap
 
 DRAFTING = ARMS[1:]
 CHAT = "<|begin|><|user|>\n{}<|end|><|assistant|>\n"
@@ -118,6 +119,16 @@ def test_a_flush_forgets_what_ngram_has_seen(servers):
     forgotten = generate(server, texts, [40] * 4, concurrency=1)
     assert accepted_per_step(warm) > accepted_per_step(fresh)
     assert [r.verify_steps for r in forgotten] == [r.verify_steps for r in fresh]
+
+
+@pytest.mark.parametrize("arm", ["baseline", "mtp_w2"])
+def test_log_probabilities_where_outputs_could_part(servers, arm):
+    chat = [{"role": "user", "content": "Complete\ndef add(x, y):\n    total ="}]
+    (out,) = greedy_outputs(servers["baseline"].url, [chat], max_tokens=8)
+    own, other = out.ids[4], out.ids[4] + 1
+    gap = log_prob_gap(servers[arm].url, chat, out.ids[:4], own, other)
+    assert gap > 0, "the greedy token is the likelier one"
+    assert log_prob_gap(servers[arm].url, chat, out.ids[:4], other, own) == pytest.approx(-gap)
 
 
 def test_arms_differ_in_drafting_only(servers):

@@ -98,6 +98,7 @@ def test_lossless_says_which_arm_differs(monkeypatch, capsys, tmp_path, other, s
     monkeypatch.setattr(
         probe, "greedy_outputs", lambda url, asked, **_: [Output(url, "", "stop")] * len(asked)
     )
+    monkeypatch.setattr(probe, "log_prob_gap", lambda *_: 0.25)
     outputs = {a: other if a == "mtp_w2" else (1, 2) for a in params.list_names(params.Arm)}
     monkeypatch.setattr(cli, "_served", lambda model, arm, folder: Fake(outputs[arm]))
     assert kvtop(monkeypatch, "lossless", "test", "--prompts", "3") == status
@@ -105,6 +106,8 @@ def test_lossless_says_which_arm_differs(monkeypatch, capsys, tmp_path, other, s
     assert ("kvtop: outputs differ from the baseline's: mtp_w2" in shown.err) == bool(status)
     capsys.readouterr()
     assert kvtop(monkeypatch, "lossless", "test", "--prompts", "3", "--every-arm") == status
-    assert {
-        line.partition(":")[0] for line in capsys.readouterr().out.splitlines()
-    } >= outputs.keys()
+    lines = capsys.readouterr().out.splitlines()
+    assert {line.partition(":")[0] for line in lines} >= outputs.keys()
+    assert sum("exempt" in line for line in lines) == 2
+    itself = [x for x in lines if "0 of 3 between the baseline and itself" in x]
+    assert [x.partition(":")[0] for x in itself] == ["mtp_w2"] * status

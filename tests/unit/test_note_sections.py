@@ -194,6 +194,81 @@ def test_a_cost_model_that_holds_is_told_with_its_terms(rich):
     assert held["error"].abs().max() < 1e-6 and len(held) == len(set(map(str, held["lines"])))
 
 
+def test_published_formulae_stand_beside_the_measurement(rich, tmp_path):
+    """Width 2 accepts 0.7 of its drafts; 0.9 c requests decode at c lanes."""
+    sheet = Article(rich).plate("prediction").sheet
+    first = {k: getattr(v, "value", v) for k, v in sheet.iloc[0].items()}
+    assert first["load"] == 1 and first["draft accepted"] == pytest.approx(0.7)
+    # drafts and extends 0.35 of an iteration that is 1.7 / 1.3 of the baseline's, 0.9 of it forward
+    assert first["draft / forward"] == pytest.approx(0.35 * 1.7 / 1.3 / 0.9, rel=0.01)
+    assert first["Leviathan et al."] == pytest.approx(1.7 / (1 + 0.35 * 1.7 / 1.3 / 0.9), rel=0.01)
+    # the iteration time that `as_predicted` wrote: 10 + 0.9 ms against 10 + 1.8 + 0.45 ms
+    assert first["SmartSpec"] == pytest.approx(1.7 * 10.9 / 12.25)
+    assert first["cost model"] == pytest.approx(1.7 * 10.9 / 12.25)
+    assert first["measured"] == pytest.approx(1.3)
+    last = sheet.iloc[-1]
+    assert last["load"].value == 32 and last["measured"].value == pytest.approx(0.9)
+    assert last["Leviathan et al."].value > 1.0 > last["measured"].value, "load costs it nothing"
+    text = plain(Article(rich).figure("prediction"))
+    assert "ICML 2023, theorem 3.8" in text and "takes verifying several tokens to cost no" in text
+
+    copy = tmp_path / "copy"  # without recorded iterations a draft has no known cost
+    copy.mkdir()
+    for name in ("manifest.json", "results.jsonl"):
+        (copy / name).write_bytes((rich / name).read_bytes())
+    row = Article(copy).plate("prediction").sheet.iloc[0]
+    assert (row["draft / forward"], row["Leviathan et al."]) == ("–", "–")
+    assert row["SmartSpec"].value == pytest.approx(1.7 * 10.9 / 12.25)
+
+
+def test_simulated_acceptance_is_shown_and_never_the_default(tmp_path, monkeypatch):
+    """An arm that gains at every load because its drafts are made up to be accepted."""
+    monkeypatch.setitem(truth.RATIO, "mtp_w4", dict.fromkeys(truth.LOADS, 1.5))
+    run = truth.write_run(tmp_path / "r")
+    file = run / "manifest.json"
+    manifest = json.loads(file.read_text())
+    manifest["arms"]["mtp_w4"]["draft"]["simulated_accept_len"] = 4
+    manifest["arms"]["mtp_w4"]["title"] = "MTP, every draft accepted (simulated)"
+    file.write_text(json.dumps(manifest))
+    record = run / "mtp_w4" / "deploy" / "deployment.json"
+    exempt = json.loads(record.read_text()) | {"lossless": {"role": "exempt", "prompts": 0}}
+    record.write_text(json.dumps(exempt))
+    found = decision.decide(Run(run))["decisions"][0]
+    assert "mtp_w4" not in {a["arm"] for a in found["arms"]}
+    assert found["recommended"]["arm"] == "baseline"
+    note = Article(run)
+    assert "mtp_w4" not in note.ev.drafting and "mtp_w4" in set(note.ev.points["arm"])
+    assert (
+        "Exempt, since acceptance is simulated and the text is no answer: MTP, every draft "
+        "accepted (simulated)." in plain(note.lossless())
+    )
+
+
+def test_how_outputs_part_is_told_beside_the_a_a_pair(tmp_path):
+    run = truth.write_run(tmp_path / "r")
+    found = {
+        "per_1000_tokens": 2.5, "position": {"p50": 17.0}, "gap": {"p50": 0.0123},
+    }  # fmt: skip
+    mismatch = [{"prompt": 0, "position": 17, "baseline": 1, "arm": 2, "gap": 0.0123}]
+    for arm, matched, gap in (("mtp_w2", 18, found["gap"]), ("baseline_aa", 19, None)):
+        file = run / arm / "deploy" / "deployment.json"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        probe = {
+            "role": "compared", "prompts": 20, "matched": matched, "mismatches": mismatch,
+            "divergence": found | {"gap": gap},
+        }  # fmt: skip
+        file.write_text(json.dumps({"lossless": probe}))
+    page = Article(run).lossless()
+    text = plain(page)
+    for said in (
+        "18 of 20 outputs equal the baseline's, token by token. First differences: 2.50 per",
+        "behind 17 equal tokens, where the log-probabilities of the two tokens are 0.0123 nats",
+        "Between the baseline and itself (A/A) 19 of 20 outputs are equal. First differences",
+    ):
+        assert said in text, said
+    assert note_numbers.held(run, page)
+
+
 def test_ablations_by_hand(tmp_path):
     """At 1 lane both pairs gain as the arm does; the cap loses 30 % at 32."""
     run = truth.write_run(tmp_path / "r")
