@@ -228,6 +228,80 @@ def test_a_bad_line_is_named_or_counted(tmp_path, name):
     assert trace.sessions == good and trace.recorded_with["bad_lines_skipped"] == 1
 
 
+BINARY = ("mooncake", "qwen-bailian", "azure", "burstgpt", "tracelab", "openai-messages",
+          "kvtop-sessions")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BINARY)
+def test_a_line_that_is_no_text_is_a_bad_line_like_any_other(tmp_path, name):
+    whole, path = SAMPLES[name].encode(), sample(tmp_path, name)
+    good = read(tmp_path, name).sessions
+    path.write_bytes(whole + b"ab\xff\xfe, 1\n" + b"\n\xc3\n")
+    number = whole.count(b"\n") + 1
+    with pytest.raises(KvtopError) as caught:
+        load_trace(path)
+    said = f"{path}, line {number}: this is not UTF-8 text (byte 0xff at column 3)"
+    assert str(caught.value).startswith(said) and "\n" not in str(caught.value)
+    trace = read_trace(path, skip_bad=True)
+    assert trace.sessions == good and trace.recorded_with["bad_lines_skipped"] == 2
+
+
+def test_a_broken_character_inside_a_record_costs_that_record_alone(tmp_path):
+    first, second, *rest = SAMPLES["mooncake"].encode().split(b"\n")
+    path = sample(tmp_path, "mooncake")
+    path.write_bytes(b"\n".join([first[:-1] + b', "note": "caf\xe9"}', second, *rest]))
+    with pytest.raises(KvtopError, match="line 1: this is not UTF-8 text .byte 0xe9 at column"):
+        load_trace(path)
+    kept = read_trace(path, skip_bad=True)
+    assert [s.id for s in kept.sessions] == ["line-0000002", "line-0000004"]
+
+
+@pytest.mark.parametrize("name", ["sharegpt", "weka", "swe-agent", "tau-bench"])
+@pytest.mark.parametrize("skip_bad", [False, True])
+def test_a_document_that_is_no_text_is_one_sentence(tmp_path, name, skip_bad):
+    path, text = sample(tmp_path, name), json.dumps(json.loads(SAMPLES[name]), indent=1)
+    lines = text.encode().split(b"\n")
+    lines[3] += b"\xff"
+    path.write_bytes(b"\n".join(lines))
+    with pytest.raises(KvtopError, match="requests, line 4: this is not UTF-8 text") as caught:
+        read_trace(path, skip_bad)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "data", [b"\x1f\x8b\x08", b"\xff\xfe{\0}\0", b"PAR1\x15\x04\x15\x90", b"\xef\xbb\xbf\xff"]
+)
+def test_a_file_that_is_no_text_is_one_sentence_also_when_bad_lines_are_skipped(tmp_path, data):
+    path = tmp_path / "requests"
+    path.write_bytes(data + b"\n" + data)
+    for skip_bad in (False, True):
+        with pytest.raises(KvtopError, match="line 1: this is not UTF-8 text .*unpack or convert"):
+            read_trace(path, skip_bad)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('{"input_length": 100000001, "output_length": 1, "timestamp": 0}',
+         '"input_length" must be a whole number from 1 to 100,000,000, not 100000001'),
+        ('{"input_length": 5, "output_length": 1000000000, "timestamp": 0}',
+         '"output_length" must be a whole number from 0 to 100,000,000, not 1000000000'),
+        ('{"input_length": 5, "output_length": 1, "timestamp": 1e13}',
+         '"timestamp" must be a number of milliseconds from 0 to 10,000,000,000,000, not 1'),
+    ],
+)  # fmt: skip
+def test_a_number_that_is_too_large_is_told_its_limit(tmp_path, line, said):
+    with pytest.raises(KvtopError) as caught:
+        load_trace(sample(tmp_path, "", line + "\n"))
+    assert said in str(caught.value)
+
+
+def test_times_may_count_from_1970(tmp_path):
+    rows = [{"timestamp": 1.7e12 + ms, "input_length": 5, "output_length": 1} for ms in (0, 250)]
+    trace = load_trace(sample(tmp_path, "", "".join(json.dumps(r) + "\n" for r in rows)))
+    assert [s.at_s for s in trace.sessions] == [0.0, 0.25]
+
+
 def test_a_fault_in_a_document_is_named_with_its_line(tmp_path):
     text = SAMPLES["sharegpt"]
     path = sample(tmp_path, "", text.replace('"Hello"', "Hello"))

@@ -40,7 +40,7 @@ def outcome(text: str, **options) -> str | None:
 
 def placed(said: str | None) -> bool:
     """Whether a refusal, if any, names a line, or a fault of the whole file."""
-    whole = ("holds no sessions", "cannot be read as UTF-8", "is empty")
+    whole = ("holds no sessions", "is empty")
     return said is None or "FILE, line " in said or any(w in said for w in whole)
 
 

@@ -99,11 +99,17 @@ def turn_with(**changes) -> str:
         (turn_with(messages=[{"role": "user"}]), "exactly the keys"),
         (turn_with(messages=[{"role": "user", "content": 3}]), '"content" must be of type str'),
         (turn_with(output=...), 'turn 0: "output" is missing'),
-        (turn_with(output_tokens=0), '"output_tokens" must be a whole number of at least 1, not 0'),
+        (
+            turn_with(output_tokens=0),
+            '"output_tokens" must be a whole number from 1 to 100,000,000, not 0',
+        ),
         (turn_with(output_tokens=True), '"output_tokens" must be a whole number'),
         (turn_with(prompt_tokens=2.5), '"prompt_tokens" must be of type int, not float'),
         (turn_with(finish_reason="abort"), "'abort', not one of stop, length"),
-        (turn_with(think_s=-1), '"think_s" must be a number of seconds of at least 0, not -1'),
+        (
+            turn_with(think_s=-1),
+            '"think_s" must be a number of seconds from 0 to 10,000,000,000, not -1',
+        ),
         (turn_with(looped=0), '"looped" must be of type bool, not int'),
     ],
 )
@@ -137,7 +143,7 @@ def test_files_that_are_no_trace(tmp_path):
     with pytest.raises(KvtopError, match="There is no trace file"):
         load_trace(tmp_path / "absent.jsonl")
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(KvtopError, match="cannot be read as UTF-8"):
+    with pytest.raises(KvtopError, match="line 1: this is not UTF-8 text"):
         load_trace(tmp_path / "binary")
     with pytest.raises(KvtopError, match="no built-in trace 'builtin:nothing'"):
         load_trace("builtin:nothing")

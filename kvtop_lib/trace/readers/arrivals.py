@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from kvtop_lib.trace.blocks import Blocks
 from kvtop_lib.trace.model import Session, Turn
-from kvtop_lib.trace.readers.fields import Bad, cell, get, moment
+from kvtop_lib.trace.readers.fields import cell, get, moment, seconds
 from kvtop_lib.trace.readers.rows import Rows
 
 AZURE = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
@@ -43,14 +44,10 @@ def read_burstgpt(rows: Rows) -> list[Session]:
     """One session per row; a response of 0 tokens is a failed request of the source."""
 
     def at_s(row: dict[str, Any]) -> float:
-        value = get(row, "Timestamp", str)
-        try:
-            found = float(value)
-        except ValueError:
-            found = -1.0
-        if not 0 <= found < 1e12:
-            raise Bad(f'"Timestamp" must be a number of seconds of at least 0, not {value!r:.40}')
-        return found
+        told: str | float = get(row, "Timestamp", str)
+        with contextlib.suppress(ValueError):
+            told = float(told)
+        return seconds({"Timestamp": told}, "Timestamp")
 
     return _read(rows, at_s, *BURSTGPT[1:], left_out="requests that failed in the source")
 

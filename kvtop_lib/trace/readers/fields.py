@@ -8,7 +8,7 @@ from array import array
 from typing import Any
 
 MAX_TOKENS = 10**8
-MAX_SECONDS = 1e9
+MAX_SECONDS = 1e10  # some sources count from 1970
 
 
 class Bad(ValueError):
@@ -41,18 +41,23 @@ def record(row: Any, what: str = "a record") -> dict[str, Any]:
 
 
 def count(row: dict[str, Any], key: str, low: int = 1) -> int:
-    """A whole number of at least ``low``."""
+    """A whole number from ``low`` to `MAX_TOKENS`."""
     value = get(row, key, int)
     if isinstance(value, bool) or not low <= value <= MAX_TOKENS:
-        raise Bad(f'"{key}" must be a whole number of at least {low}, not {value!r:.40}')
+        raise _no_count(key, low, value)
     return value
 
 
+def _no_count(key: str, low: int, value: Any) -> Bad:
+    limits = f"from {low} to {MAX_TOKENS:,}"
+    return Bad(f'"{key}" must be a whole number {limits}, not {value!r:.40}')
+
+
 def cell(row: dict[str, Any], key: str, low: int = 0) -> int:
-    """A whole number of at least ``low`` in a CSV file."""
+    """As `count` in a CSV file."""
     value = get(row, key, str).strip()
-    if not value.removesuffix(".0").isdecimal() or len(value) > 10:
-        raise Bad(f'"{key}" must be a whole number of at least {low}, not {value!r:.40}')
+    if not value.removesuffix(".0").isdecimal() or len(value) > 20:
+        raise _no_count(key, low, value)
     return count({key: int(value.removesuffix(".0"))}, key, low)
 
 
@@ -61,10 +66,11 @@ def seconds(row: dict[str, Any], key: str, per_s: float = 1.0) -> float:
     value = row.get(key)
     if value is None:
         return 0.0
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e15:
-        raise Bad(f'"{key}" must be a number of seconds of at least 0, not {value!r:.40}')
-    if value / per_s >= MAX_SECONDS:
-        raise Bad(f'"{key}" must be a number of seconds of at least 0, not {value!r:.40}')
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not 0 <= value < MAX_SECONDS * per_s:
+        unit = {1.0: "seconds", 1000.0: "milliseconds"}[per_s]
+        limits = f"from 0 to {MAX_SECONDS * per_s:,.0f}"
+        raise Bad(f'"{key}" must be a number of {unit} {limits}, not {value!r:.40}')
     return float(value) / per_s if per_s != 1.0 else float(value)
 
 

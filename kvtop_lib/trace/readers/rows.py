@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -16,6 +17,8 @@ from kvtop_lib.trace.readers.fields import Bad
 
 PROBED = 20
 """Records that are looked at to find the layout and the format: the first may be broken."""
+
+_BYTE = re.compile("[\udc80-\udcff]")  # what "surrogateescape" makes of a byte of no text
 
 
 @dataclass
@@ -65,19 +68,23 @@ def read_rows(path: Path, known: Callable[[Any], bool], skip_bad: bool = False) 
     Raises
     ------
     KvtopError
-        The file is missing, empty, not UTF-8 text, or a document with a fault in its JSON.
+        The file is missing or empty, the first line of a table is not UTF-8 text, or a document
+        has a fault in its text or JSON.
     """
     try:
         data = path.read_bytes()
-        whole = data.decode("utf-8-sig")
     except FileNotFoundError:
         raise KvtopError(f"There is no trace file {path}; check the path.") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise KvtopError(f"The trace file {path} cannot be read as UTF-8 text: {error}.") from None
+    except OSError as error:
+        said = error.strerror or error
+        raise KvtopError(f"The trace file {path} cannot be read: {said}.") from None
+    whole = data.decode("utf-8-sig", "surrogateescape")  # a byte of no text stands out: `_no_text`
     if not whole.strip():
         raise KvtopError(f"The trace file {path} is empty; record it again.")
     lines = [(i, line) for i, line in enumerate(whole.split("\n"), 1) if line.strip()]
     if whole.lstrip()[0] not in "{[" and not _json_lines(lines[1:], known):
+        if fault := _no_text(lines[0][1]):
+            raise KvtopError(f"{path}, line {lines[0][0]}: {fault}.")
         records = _csv(lines)
         if len(lines) == 1 and known(records[0][1]):
             where = f"{path}, line {lines[0][0]}"
@@ -99,8 +106,19 @@ def _is_object(line: str) -> bool:
     return isinstance(_parsed(line), dict)
 
 
+def _no_text(line: str) -> Bad | None:
+    """What is wrong with a line that holds bytes of no UTF-8 text."""
+    if line.isascii() or not (found := _BYTE.search(line)):
+        return None
+    byte = ord(found[0]) - 0xDC00
+    said = f"this is not UTF-8 text (byte 0x{byte:02x} at column {found.start() + 1})"
+    return Bad(f"{said}; unpack or convert the file when all of it is so")
+
+
 def _parsed(line: str) -> Any:
     """A line's JSON, or what is wrong with it."""
+    if fault := _no_text(line):
+        return fault
     try:
         return json.loads(line)
     except json.JSONDecodeError as error:
@@ -114,6 +132,9 @@ def _csv(lines: list[tuple[int, str]]) -> list[tuple[int, Any]]:
     names = [name.strip() for name in lines[0][1].split(",")]
     rows: list[tuple[int, Any]] = []
     for i, line in lines[1:]:
+        if fault := _no_text(line):
+            rows.append((i, fault))
+            continue
         try:
             cells = next(csv.reader([line.rstrip("\r")], strict=True))
         except csv.Error as error:
@@ -127,6 +148,9 @@ def _csv(lines: list[tuple[int, str]]) -> list[tuple[int, Any]]:
 
 def _document(path: Path, whole: str) -> list[tuple[int, Any]]:
     """The one object, or the elements of the one array, each with the line it begins in."""
+    for i, text in enumerate(whole.split("\n"), 1):
+        if fault := _no_text(text):
+            raise KvtopError(f"{path}, line {i}: {fault}.")
     decoder, rows, at, line = json.JSONDecoder(), [], 0, 1
 
     def on(to: int) -> int:
