@@ -6,7 +6,7 @@ import asyncio
 import time
 
 from kvtop_lib.replay.http1 import BadAnswer, Framing, take_head
-from kvtop_lib.replay.reply import Raw
+from kvtop_lib.replay.reply import BAD_CHUNK, Raw
 
 clock = time.monotonic
 """The run's clock: CLOCK_MONOTONIC, shared by all processes of a host."""
@@ -75,7 +75,8 @@ class Connection(asyncio.Protocol):
                 return None
             raw.unframe()
         except BadAnswer as e:
-            return self._fail("stream_error", str(e), "bad_answer")
+            broken = raw.framing is not None and raw.framing.broken
+            return self._fail("stream_error", str(e), BAD_CHUNK if broken else "bad_answer")
         if raw.framing.ended:
             self._end()
         return None
@@ -138,7 +139,7 @@ class Connection(asyncio.Protocol):
         try:
             raw.unframe()
         except BadAnswer:
-            pass  # the end that is being noted is the first thing that went wrong
+            pass  # `parse` sees that the framing was broken, before the end that is being noted
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.usable, raw = False, self._raw

@@ -10,7 +10,10 @@ from kvtop_lib.replay.http1 import BadAnswer, Framing
 from kvtop_lib.replay.reader import Reader, Reply
 from kvtop_lib.terms import RequestStatus
 
-__all__ = ["Raw", "Reply", "parse"]
+__all__ = ["BAD_CHUNK", "Raw", "Reply", "parse"]
+
+BAD_CHUNK = "bad_chunk"
+"""Failure of an answer whose chunked coding is broken: what came before it can be read."""
 
 
 @dataclass(eq=False, slots=True)
@@ -83,8 +86,9 @@ def parse(raw: Raw) -> Reply:
     """Read what is left of a response after its end and give it exactly one status.
 
     An error event counts as ``stream_error`` even after good tokens; a complete stream (finish
-    reason and end mark) is ``ok`` whatever the transport did afterwards; then comes what the
-    transport saw; a stream that just stopped is ``truncated``.
+    reason and end mark) is ``ok`` whatever the transport did afterwards; broken framing is
+    ``stream_error`` however the connection ended behind it; then comes what the transport saw; a
+    stream that just stopped is ``truncated``.
     """
     failure = raw.failure
     if failure and failure[0] == "http_error":
@@ -92,7 +96,7 @@ def parse(raw: Raw) -> Reply:
     with contextlib.suppress(BadAnswer):
         raw.unframe()
     if raw.framing and raw.framing.broken:
-        failure = failure or ("stream_error", raw.framing.broken, "bad_answer")
+        failure = ("stream_error", raw.framing.broken, BAD_CHUNK)
         raw.framing = None  # what came before can be read
     raw.digest()
     reader = raw.reader or Reader()

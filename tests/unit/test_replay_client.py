@@ -149,7 +149,36 @@ def test_a_cut_stream_keeps_what_arrived(end):
 
 def test_what_came_before_broken_framing_is_kept():
     [(reply, _)], _, _ = played([OK, chunk(SAY), b"zz\r\n\r\n", "hang"], timeout_s=3.0)
-    assert (reply.status, reply.failure, reply.output_tokens) == ("stream_error", "bad_answer", 1)
+    assert (reply.status, reply.failure, reply.output_tokens) == ("stream_error", "bad_chunk", 1)
+
+
+@pytest.mark.parametrize("end", ["close", "abort", "hang"])
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [
+        (b"zz\r\n", "a chunk's size is b'zz'"),
+        (b"zz\r\ndata: x\n\n\r\n", "a chunk's size is b'zz'"),
+        (b"-3\r\n", "a chunk's size is b'-3'"),
+        (b"\r\n", "a chunk's size is b''"),
+        (b"3\r\nabcdef\r\n", "a chunk is longer than it says"),
+        (b"f" * 5000, "a chunk has no size"),
+    ],
+)
+def test_broken_framing_is_no_cut_however_the_connection_ends(broken, said, end):
+    [(reply, _)], _, _ = played([OK, chunk(SAY), broken, end], timeout_s=0.5)
+    assert (reply.status, reply.failure, reply.output_tokens) == ("stream_error", "bad_chunk", 1)
+    assert reply.error == said
+
+
+@pytest.mark.parametrize("begun", [b"5", b"a;x=", b"5\r\nda"])
+def test_a_chunk_that_only_began_is_a_cut(begun):
+    [(reply, _)], _, _ = played([OK, chunk(SAY), begun, "close"])
+    assert (reply.status, reply.failure, reply.output_tokens) == ("truncated", "cut", 1)
+
+
+def test_what_broke_behind_the_last_event_changes_nothing():
+    [(reply, _)], _, _ = played([OK, chunk(SAY), chunk(STOP), b"zz\r\n", "close"])
+    assert (reply.status, reply.failure) == ("ok", None)
 
 
 def test_a_clean_end_without_the_last_events():
@@ -173,7 +202,7 @@ def test_silence_before_and_inside_an_answer():
         (b"HTTP/1.1 503 No\r\nContent-Length: 4\r\n\r\nbusy", "http_error", "http_5xx"),
         (b"HTTP/1.1 307 No\r\nLocation: /x\r\nContent-Length: 0\r\n\r\n", "http_error", "http_3xx"),
         (b"SSH-2.0-OpenSSH\r\n", "stream_error", "bad_answer"),
-        (OK + b"zz\r\n", "stream_error", "bad_answer"),
+        (OK + b"zz\r\n", "stream_error", "bad_chunk"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", "stream_error", "not_a_stream"),
     ],
 )
@@ -259,7 +288,7 @@ def test_broken_framing_does_not_stop_the_reading_of_others():
     bad.buffers[3] = b"zz\r\n"
     waiting = backlog.Backlog({id(bad): bad, id(good): good})
     asyncio.run(waiting.read())
-    assert not good.buffers and parse(bad).failure == "bad_answer"
+    assert not good.buffers and parse(bad).failure == "bad_chunk"
 
 
 def test_https_and_a_certificate_that_nobody_signed(tmp_path, monkeypatch):
