@@ -15,8 +15,14 @@ _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 def direct(request: str | urllib.request.Request, timeout_s: float) -> http.client.HTTPResponse:
-    """Open an address, never through a proxy; errors as `urllib.request.urlopen`."""
-    return _DIRECT.open(request, timeout=timeout_s)
+    """Open an address, never through a proxy; errors as `urllib.request.urlopen`.
+
+    What answers and is no HTTP server is an OSError too.
+    """
+    try:
+        return _DIRECT.open(request, timeout=timeout_s)
+    except http.client.HTTPException as e:
+        raise OSError(f"what answers is no HTTP server ({type(e).__name__})") from e
 
 
 def call(url: str, body: dict | None = None, *, method: str | None = None, timeout_s: float) -> Any:

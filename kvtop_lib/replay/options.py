@@ -4,19 +4,36 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
-from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
-from kvtop_lib.params.shape import Load, OpenLoad, parse_load
+from kvtop_lib.params.shape import Load, OpenLoad
 from kvtop_lib.params.workload import Workload
 from kvtop_lib.replay.dialect import PATHS
+from kvtop_lib.replay.origin import server_url
 from kvtop_lib.replay.plan import Plan
 from kvtop_lib.terms import KvtopError
 
 ARRIVALS = ("poisson", "gamma", "constant", "steps", "trace")
+OPTIONS = {
+    "rate": "--rate", "burstiness": "--burstiness", "steps": "--steps",
+    "time_scale": "--time-scale", "jitter_s": "--jitter", "fixed.input_tokens": "--fixed-input",
+    "fixed.output_tokens": "--fixed-output", "fixed.sessions": "--fixed-sessions",
+    "stagger_s": "--stagger", "max_context_tokens": "--max-context",
+    "scale_tokens": "--scale-tokens", "think_factor": "--think-factor",
+    "think_cap_s": "--think-cap", "cancel_share": "--cancel-share",
+    "cancel_within_s": "--cancel-within", "max_output_tokens": "--max-output-tokens",
+    "burn_in_s": "--burn-in", "warmup_s": "--warmup", "window_s": "--window",
+    "drain_s": "--drain", "timeout_s": "--timeout",
+}  # fmt: skip
+"""The option of each field of load, workload and plan."""
+
+OWN = {"burstiness": "gamma", "steps": "steps", "time_scale": "trace", "jitter_s": "trace"}
+NEEDS = {"gamma": ("rate", "burstiness"), "steps": ("steps",), "trace": ()}
+"""What arrivals take: options that only one kind has, and those that a kind must have."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -29,27 +46,30 @@ class Parser(argparse.ArgumentParser):
 
 
 def _lanes(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of lanes from 1 on")
+    if not text.isdecimal() or len(text) > 9 or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r:.40} is not a number of lanes from 1 on")
     return int(text)
 
 
-def server_url(text: str) -> str:
-    """``http://host:port`` as a user typed it, without a slash at its end.
-
-    Raises
-    ------
-    argparse.ArgumentTypeError
-        When it is no such address; the text says so in one sentence.
-    """
+def _number(text: str) -> float:
     try:
-        parts = urlsplit(text)
-        good = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        return float(text)
     except ValueError:
-        good = False
-    if not good:
-        raise argparse.ArgumentTypeError(f"{text!r} is not of the form http://host:port")
-    return text.rstrip("/")
+        raise argparse.ArgumentTypeError(f"{text!r:.40} is not a number, as 1.5") from None
+
+
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r:.40} is not a whole number, as 12") from None
+
+
+def _url(text: str) -> str:
+    try:
+        return server_url(text)
+    except KvtopError as e:
+        raise argparse.ArgumentTypeError(str(e)) from None
 
 
 def _steps(text: str) -> tuple[tuple[float, float], ...]:
@@ -64,41 +84,44 @@ def _steps(text: str) -> tuple[tuple[float, float], ...]:
 
 def parser() -> argparse.ArgumentParser:
     """All options; those of one load or workload have None where they were not given."""
-    p = Parser(prog="kvtop replay", description="Replay one point against a running server.")
-    p.add_argument("--url", type=server_url, required=True, help="server, http://host:port")
+    text = "Replay one point against a running server."
+    p = Parser(prog="kvtop replay", description=text, allow_abbrev=False)
+    p.add_argument("--url", type=_url, required=True, help="server, http://host:port")
     p.add_argument("--model", required=True, help="model name in the requests")
     p.add_argument("--out", type=Path, required=True, help="folder of the records")
-    p.add_argument("--seed", type=int, default=1, help="decides order, times and aborts")
+    p.add_argument("--seed", type=_whole, default=1, help="decides order, times and aborts")
     p.add_argument("--no-flush", action="store_true", help="leave the server's caches warm")
     g = p.add_argument_group("sessions")
     g.add_argument("--trace", help="a file of docs/traces.md, or builtin:agent (the default)")
-    g.add_argument("--max-context", type=int, help="keep the leading turns that fit, tokens")
-    g.add_argument("--scale-tokens", type=float, help="every length of the trace times this")
+    g.add_argument("--max-context", type=_whole, help="keep the leading turns that fit, tokens")
+    g.add_argument("--scale-tokens", type=_number, help="every length of the trace times this")
     g.add_argument("--skip-bad", action="store_true", help="count bad lines, do not stop")
     g.add_argument("--tokenizer", type=Path, help="folder or tokenizer.json (the server's)")
-    g.add_argument("--fixed-input", type=int, help="instead of a trace: tokens of every prompt")
-    g.add_argument("--fixed-output", type=int, help="with it: tokens of every answer")
-    g.add_argument("--fixed-sessions", type=int, help="with it: prompts to make (1000)")
+    g.add_argument("--fixed-input", type=_whole, help="instead of a trace: tokens of every prompt")
+    g.add_argument("--fixed-output", type=_whole, help="with it: tokens of every answer")
+    g.add_argument("--fixed-sessions", type=_whole, help="with it: prompts to make (1000)")
     g = p.add_argument_group("closed loop")
     g.add_argument("--concurrency", type=_lanes, help="lanes")
     g.add_argument("--start", choices=("first_turn", "random_turn"), help="of a lane (first_turn)")
-    g.add_argument("--stagger", type=float, help="seconds: lanes start spread over this time (1)")
+    g.add_argument("--stagger", type=_number, help="seconds: lanes start spread over this time (1)")
     g = p.add_argument_group("open loop")
-    g.add_argument("--rate", type=float, help="session starts per second")
+    g.add_argument("--rate", type=_number, help="session starts per second")
     g.add_argument("--arrivals", choices=ARRIVALS, help="default: poisson")
-    g.add_argument("--burstiness", type=float, help="gamma: shape of the intervals, 1 is Poisson")
+    g.add_argument("--burstiness", type=_number, help="gamma: shape of the intervals, 1 is Poisson")
     g.add_argument("--steps", type=_steps, help="steps: RATExSECONDS,..., the last rate stays")
-    g.add_argument("--time-scale", type=float, help="trace: recorded intervals times this (1)")
-    g.add_argument("--jitter", type=float, help="trace: seconds over which equal stamps spread")
+    g.add_argument("--time-scale", type=_number, help="trace: recorded intervals times this (1)")
+    g.add_argument("--jitter", type=_number, help="trace: seconds over which equal stamps spread")
     g = p.add_argument_group("requests")
     g.add_argument("--api", choices=tuple(PATHS), default="chat", help="route (chat)")
     g.add_argument("--output", choices=("natural", "recorded"), help="length (natural)")
-    g.add_argument("--max-output-tokens", type=int, default=128)
-    g.add_argument("--think-factor", type=float, help="recorded think time times this (closed: 0, "
-                   "open: 1)")  # fmt: skip
-    g.add_argument("--think-cap", type=float, help="seconds: longest think time")
-    g.add_argument("--cancel-share", type=float, default=0.0, help="share of requests to abort")
-    g.add_argument("--cancel-within", type=float, help="seconds: after a random part of these (2)")
+    g.add_argument("--max-output-tokens", type=_whole, default=128)
+    text = "recorded think time times this (closed: 0, open: 1)"
+    g.add_argument("--think-factor", type=_number, help=text)
+    g.add_argument("--think-cap", type=_number, help="seconds: longest think time")
+    g.add_argument("--cancel-share", type=_number, default=0.0, help="share of requests to abort")
+    g.add_argument(
+        "--cancel-within", type=_number, help="seconds: after a random part of these (2)"
+    )
     g = p.add_argument_group("time")
     for name, value, text in (
         ("burn-in", 5, "start of traffic, not representative"),
@@ -107,7 +130,7 @@ def parser() -> argparse.ArgumentParser:
         ("drain", 30, "longest wait for the last requests"),
         ("timeout", 60, "longest silence of one request"),
     ):
-        g.add_argument(f"--{name}", type=float, default=value, help=f"seconds: {text} ({value})")
+        g.add_argument(f"--{name}", type=_number, default=value, help=f"seconds: {text} ({value})")
     return p
 
 
@@ -116,18 +139,26 @@ def _load(a: argparse.Namespace) -> Load:
            "time_scale": a.time_scale, "jitter_s": a.jitter}  # fmt: skip
     own = {k: v for k, v in own.items() if v is not None}
     if a.concurrency and (own or a.arrivals):
-        raise ValueError("--concurrency is a closed loop and takes no --rate or --arrivals options")
+        raise ValueError(
+            "--concurrency is a closed loop and takes no --rate or --arrivals options; give one"
+        )
     if a.concurrency:
         return a.concurrency
     if not own and not a.arrivals:
         raise ValueError("give a load: --concurrency C, --rate R or --arrivals trace")
     for name, value in (("--start", a.start), ("--stagger", a.stagger)):
         if value is not None:
-            raise ValueError(f"{name} is for the lanes of --concurrency")
-    try:
-        return parse_load({"arrivals": a.arrivals or "poisson", **own})
-    except ValueError as e:
-        raise ValueError(str(e).partition("is no load: ")[2]) from None
+            raise ValueError(f"{name} is for the lanes of --concurrency; leave it out")
+    kind = a.arrivals or "poisson"
+    for name in own:
+        if OWN.get(name, kind) != kind:
+            raise ValueError(f"{OPTIONS[name]} is for --arrivals {OWN[name]}; give both or neither")
+    needs = NEEDS.get(kind, ("rate",))
+    if missing := [OPTIONS[n] for n in needs if n not in own]:
+        raise ValueError(f"--arrivals {kind} needs {' and '.join(missing)}; give it as well")
+    if "rate" in own and "rate" not in needs:
+        raise ValueError(f"--arrivals {kind} takes no --rate; leave it out")
+    return OpenLoad(arrivals=kind, **own)
 
 
 def _workload(a: argparse.Namespace, is_open: bool) -> Workload:
@@ -135,20 +166,22 @@ def _workload(a: argparse.Namespace, is_open: bool) -> Workload:
              "sessions": a.fixed_sessions}  # fmt: skip
     fixed = {k: v for k, v in fixed.items() if v is not None}
     if fixed and (a.fixed_input is None or a.fixed_output is None):
-        raise ValueError("a fixed shape needs both --fixed-input and --fixed-output")
+        raise ValueError("a fixed shape needs both --fixed-input and --fixed-output; give both")
     if fixed and a.trace:
         raise ValueError("--trace and --fixed-input are two workloads; give one of them")
     if fixed and (a.max_context or a.scale_tokens or a.skip_bad):
-        raise ValueError("--max-context, --scale-tokens and --skip-bad are for a --trace")
+        raise ValueError(
+            "--max-context, --scale-tokens and --skip-bad are for a --trace; leave them out"
+        )
     if fixed and a.api != "chat":
         raise ValueError("--fixed-input counts the chat template; leave --api completions out")
     if fixed and a.output == "natural":
         raise ValueError("--fixed-output sizes the answers; leave --output natural out")
     if a.cancel_within is not None and not a.cancel_share:
-        raise ValueError("--cancel-within needs a --cancel-share of requests")
+        raise ValueError("--cancel-within needs a --cancel-share of requests; give both")
     think = a.think_factor if a.think_factor is not None else float(is_open)
     if a.think_cap is not None and not think:
-        raise ValueError("--think-cap caps nothing without a --think-factor")
+        raise ValueError("--think-cap caps nothing without a --think-factor; give both")
     given = {
         "trace": a.trace, "fixed": fixed or None, "start": a.start, "stagger_s": a.stagger,
         "output": "recorded" if fixed else a.output, "max_context_tokens": a.max_context,
@@ -170,9 +203,16 @@ def read(argv: list[str] | None) -> tuple[argparse.Namespace, Load, Workload, Pl
                   "drain_s": a.drain, "timeout_s": a.timeout}  # fmt: skip
         plan = Plan.of(argparse.Namespace(**timing), workload)
     except ValidationError as e:
-        first = e.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        p.error(f"{where}: {first['msg'].removeprefix('Value error, ')}".removeprefix(": "))
+        p.error(_refusal(e.errors()[0]))
     except (ValueError, KvtopError) as e:
-        p.error(str(e))
+        field, _, rest = str(e).partition(" is ")
+        p.error(f"{OPTIONS[field]} is {rest}" if field in OPTIONS else str(e))
     return a, load, workload, plan
+
+
+def _refusal(error: Mapping) -> str:
+    """A refused field as a sentence about its option."""
+    said = error["msg"].removeprefix("Value error, ").replace("Input should be", "it must be")
+    names = [str(part) for part in error["loc"]]
+    option = next((OPTIONS[n] for n in (".".join(names), *names[:1]) if n in OPTIONS), None)
+    return f"{option} is {error['input']}, {said}" if option else said

@@ -2,11 +2,43 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import urlsplit
 
+from kvtop_lib.replay.dialect import PATHS
 from kvtop_lib.terms import KvtopError
+
+_LABEL = "[A-Za-z0-9_-]{1,63}"
+_HOST = re.compile(rf"({_LABEL}(\.{_LABEL})*\.?|\[[0-9A-Fa-f:.]+\])(:\d+)?")
+_ROUTES = (*PATHS.values(), "/v1")
+
+
+def server_url(text: str) -> str:
+    """``http://host:port`` of what a user typed, as other clients want it or as servers print it.
+
+    A bare host:port is http; a slash at the end and the route (``/v1``, or all of it) are left
+    out, a path before it, of a gateway, stays.
+
+    Raises
+    ------
+    KvtopError
+        When it is no such address.
+    """
+    try:
+        parts = urlsplit(text if "://" in text else f"http://{text}")
+        good = parts.scheme in ("http", "https") and parts.port != 0
+    except ValueError:
+        good = False
+    if not good or not _HOST.fullmatch(parts.netloc) or parts.query or parts.fragment:
+        raise KvtopError(f"{text!r} is not of the form http://host:port; name host and port alone")
+    path = parts.path.rstrip("/")
+    route = next((r for r in _ROUTES if path.endswith(r)), "")
+    path = path.removesuffix(route).rstrip("/")
+    if not re.fullmatch(r"[\w./~-]*", path, re.ASCII):
+        raise KvtopError(f"{text!r} holds a path that no server has; leave it out")
+    return f"{parts.scheme}://{parts.netloc}{path}"
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,9 @@ class Plan:
     def __post_init__(self) -> None:
         for name in ("burn_in_s", "warmup_s", "drain_s", "stagger_s", "think_factor"):
             if not 0 <= getattr(self, name) < math.inf:
-                raise KvtopError(f"{name} is {getattr(self, name)}, it must be 0 or more")
+                raise KvtopError(
+                    f"{name} is {getattr(self, name)}, it must be a finite number from 0 on"
+                )
         if self.start not in ("first_turn", "random_turn"):
             raise KvtopError(f"start is {self.start!r}, it must be first_turn or random_turn")
         if not 0 <= self.cancel_share <= 1:
@@ -45,7 +47,9 @@ class Plan:
             raise KvtopError(f"think_cap_s is {self.think_cap_s}, it must be more than 0")
         for name in ("window_s", "timeout_s", "max_output_tokens", "cancel_within_s"):
             if not 0 < getattr(self, name) < math.inf:
-                raise KvtopError(f"{name} is {getattr(self, name)}, it must be more than 0")
+                raise KvtopError(
+                    f"{name} is {getattr(self, name)}, it must be a finite number above 0"
+                )
 
     @classmethod
     def of(cls, profile, workload) -> Plan:

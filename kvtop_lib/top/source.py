@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import http.client
 import json
 import time
@@ -12,8 +11,7 @@ from urllib.parse import urlsplit
 
 from kvtop_lib.engine.client import direct
 from kvtop_lib.replay import pages
-from kvtop_lib.replay.options import server_url
-from kvtop_lib.terms import KvtopError
+from kvtop_lib.replay.origin import server_url
 
 DEFAULT_URL = "http://127.0.0.1:30000"
 _LAYER = {"EAGLE", "EAGLE3", "NEXTN", "FROZEN_KV_MTP", "STANDALONE"}  # drafts with KV of its own
@@ -25,17 +23,8 @@ class NoServer(Exception):
 
 
 def address(url: str) -> str:
-    """``http://host:port`` of what a user typed; a bare host:port is http.
-
-    Raises
-    ------
-    KvtopError
-        When it is no address.
-    """
-    try:
-        parts = urlsplit(server_url(url if "://" in url else f"http://{url}"))
-    except argparse.ArgumentTypeError:
-        raise KvtopError(f"{url!r} is not of the form http://host:port") from None
+    """``http://host:port`` of what a user typed; raises as `server_url`."""
+    parts = urlsplit(server_url(url))
     return f"{parts.scheme}://{parts.netloc}"
 
 

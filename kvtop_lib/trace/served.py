@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import urllib.error
 from pathlib import Path
@@ -53,6 +54,6 @@ def _server_info(url: str, timeout_s: float) -> dict[str, Any] | None:
             info = json.loads(reply.read())
     except urllib.error.HTTPError:
         return None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError, http.client.HTTPException) as error:
         raise KvtopError(f"{url} does not answer: {error}; start the server first.") from None
     return info if isinstance(info, dict) else None
