@@ -21,6 +21,7 @@ from kvtop_lib.bench.rows import Row, measure
 from kvtop_lib.bench.table import DELAY_STREAMS, MANY, markdown
 from kvtop_lib.paths import outputs_dir
 from kvtop_lib.provenance import machine
+from kvtop_lib.replay.point import check_folder
 from kvtop_lib.store import write_json
 from kvtop_lib.terms import KvtopError
 
@@ -61,15 +62,24 @@ def bench(
 def main(argv: list[str] | None = None) -> int:
     """Measure, print the tables, write them; 1 when nothing could be measured."""
     known = peers()
-    parser = argparse.ArgumentParser(prog="kvtop_lib.bench.client", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="kvtop_lib.bench.client", description=__doc__, allow_abbrev=False
+    )
     parser.add_argument("--streams", default="1,32,128,512", help="loads, with commas")
     parser.add_argument("--many", type=int, default=MANY, help="streams of the last load; 0: none")
     parser.add_argument("--seconds", type=float, default=30.0, help="length of a stream")
     parser.add_argument("--only", default=",".join(known), help="clients, with commas")
     parser.add_argument("--keep", type=Path, help="folder for the clients' own records and logs")
     args = parser.parse_args(argv)
+    target = outputs_dir() / "bench"
     try:
         chosen, loads = _chosen(args.only, known), _loads(args.streams)
+        if args.many < 0:
+            raise KvtopError(f"--many is {args.many}; give a number of streams, or 0 for none")
+        if not 0 < args.seconds < float("inf"):
+            raise KvtopError(f"--seconds is {args.seconds}; give a finite number above 0")
+        for folder in filter(None, (target, args.keep)):
+            check_folder(folder)
         with tempfile.TemporaryDirectory() as temporary:
             folder = (args.keep or Path(temporary)).resolve()
             rows = bench(
@@ -80,7 +90,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"error: {e}", file=sys.stderr)
         return 1
     kept = bytes_per_chunk() if any(p.id == "kvtop" for p in chosen) else None
-    text, target = markdown(rows, kept), outputs_dir() / "bench"
+    text = markdown(rows, kept)
     target.mkdir(parents=True, exist_ok=True)
     told = {
         "measured_utc": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),

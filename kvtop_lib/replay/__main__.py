@@ -10,6 +10,7 @@ from kvtop_lib.interrupts import interrupted_by
 from kvtop_lib.metrics import derive, summary
 from kvtop_lib.params.shape import load_name
 from kvtop_lib.replay import SessionPool, flush, options, run_point
+from kvtop_lib.replay.point import check_folder
 from kvtop_lib.replay.source import about, workload_trace
 from kvtop_lib.terms import KvtopError
 from kvtop_lib.trace.served import served_tokenizer
@@ -28,8 +29,7 @@ def main(argv: list[str] | None = None) -> int:
 def _replay(argv: list[str] | None) -> int:
     a, load, workload, plan = options.read(argv)
     try:
-        if (a.out / "recording.json").exists():
-            raise KvtopError(f"{a.out} already holds a recording; give another --out")
+        check_folder(a.out)
         tokenizer = a.tokenizer
         if tokenizer is None:
             with contextlib.suppress(KvtopError):  # nobody answers: told after the trace's faults
@@ -55,7 +55,9 @@ def _replay(argv: list[str] | None) -> int:
                 return code
         point = derive(a.out)
     except KeyboardInterrupt:
-        print("interrupted before anything was sent", file=sys.stderr)
+        kept = (a.out / "recording.json").is_file()
+        said = f"; the records are in {a.out}" if kept else " before anything was sent"
+        print(f"interrupted{said}", file=sys.stderr)
         return 130
     except (KvtopError, OSError) as e:
         print(f"error: {e}", file=sys.stderr)

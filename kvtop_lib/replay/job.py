@@ -6,15 +6,17 @@ import asyncio
 import contextlib
 import datetime as dt
 import time
+from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from kvtop_lib.params.shape import Load, OpenLoad
-from kvtop_lib.replay import record, scrape
-from kvtop_lib.replay.dialect import Api, learn
+from kvtop_lib.replay import openloop, record, scrape
+from kvtop_lib.replay.bodies import Bodies
+from kvtop_lib.replay.dialect import SGLANG, Api, learn
 from kvtop_lib.replay.health import LoopLag
-from kvtop_lib.replay.lanes import Traffic, lane_starts, play
-from kvtop_lib.replay.openloop import arrive
+from kvtop_lib.replay.lanes import Traffic, first_of, first_turn, lane_starts, play
 from kvtop_lib.replay.plan import Plan
 from kvtop_lib.replay.pool import SessionSlice
 from kvtop_lib.replay.progress import Progress
@@ -47,6 +49,7 @@ class Job:
     interrupted: bool = field(default=False, init=False)
     _traffic: Traffic | None = field(default=None, init=False)
     _loop: asyncio.AbstractEventLoop | None = field(default=None, init=False)
+    _halted: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     @property
     def _connections(self) -> int:
@@ -57,54 +60,88 @@ class Job:
     def interrupt(self) -> None:
         """Stop sending, cancel what is in flight, write what was recorded; from any thread."""
         self.interrupted = True
-        if self._loop and self._traffic:
+        if self._loop:
             with contextlib.suppress(RuntimeError):  # the loop has closed: all is written
-                self._loop.call_soon_threadsafe(self._traffic.halt, "aborted", "interrupted")
+                self._loop.call_soon_threadsafe(self._halt)
+
+    def _halt(self) -> None:
+        self._halted.set()
+        if self._traffic:
+            self._traffic.halt("aborted", "interrupted")
 
     async def run(self) -> None:
         """Replay and write; returns when all files of the point are there."""
         self._loop = asyncio.get_running_loop()
+        if self.interrupted:  # before there was a loop to tell
+            self._halted.set()
         async with session(self.plan.timeout_s, self._connections) as client:
-            dialect = await learn(client, self.url, self.model, self.api)
-            before = await scrape.counters(client, self.url)
-            t = self._traffic = Traffic(
-                client, f"{self.url}{dialect.path}", self.model, self.plan, clock(),
-                self.seed, isinstance(self.load, OpenLoad),
-            )  # fmt: skip
-            t.on_end = self._ended
-            if self.interrupted:  # before there was any traffic to stop
-                t.halt("aborted", "interrupted")
-            lag, scraper = LoopLag(), scrape.Scraper(client, self.url, self.scrape_s)
-            watches = (lag.watch(), scraper.watch(), self.progress.watch(t))
-            watchers = [asyncio.create_task(w) for w in watches]
-            try:
-                await self._drive(t)
-            finally:
-                for w in watchers:
-                    w.cancel()
-                await asyncio.gather(*watchers, return_exceptions=True)
+            dialect = await self._heard(learn(client, self.url, self.model, self.api), SGLANG)
+            with Bodies(self.model, self.plan, dialect) as bodies:
+                await self._heard(self._first_bodies(bodies), None)
+                before = await self._heard(scrape.counters(client, self.url), {})
+                t = self._traffic = Traffic(
+                    client, f"{self.url}{dialect.path}", bodies, self.plan, clock(),
+                    self.seed, isinstance(self.load, OpenLoad),
+                )  # fmt: skip
+                t.on_end = self._ended
+                if self.interrupted:  # before there was any traffic to stop
+                    self._halt()
+                lag, scraper = LoopLag(), scrape.Scraper(client, self.url, self.scrape_s)
+                watches = (lag.watch(), scraper.watch(), self.progress.watch(t))
+                watchers = [asyncio.create_task(w) for w in watches]
+                try:
+                    await self._drive(t)
+                finally:
+                    for w in watchers:
+                        w.cancel()
+                    await asyncio.gather(*watchers, return_exceptions=True)
             drained_s = clock()
-            after = await scrape.counters(client, self.url)
+            after = await self._heard(scrape.counters(client, self.url), {})
         record.write(t.records, self.out_dir)
         scraper.write(self.out_dir)
         write_json(self.out_dir / "recording.json", self._facts(t, lag, drained_s, before, after))
 
+    async def _first_bodies(self, bodies: Bodies) -> None:
+        """Make the bodies that are due first, before there is a clock for them to be late by."""
+        if isinstance(self.load, OpenLoad):
+            first = [(s, 0) for s in self.sessions.coming(openloop.AHEAD)]
+        else:
+            first = [
+                (s, first_turn(self.plan, self.seed, lane, len(s.turns)))
+                for lane, s in enumerate(self.sessions.coming(self.load))
+            ]
+        for s, k in first:
+            bodies.ahead(s, k)
+        await bodies.ready()
+
     async def _drive(self, t: Traffic) -> None:
         if isinstance(self.load, OpenLoad):
-            parts = [arrive(t, self.sessions)]
+            parts = [openloop.arrive(t, self.sessions)]
         else:
             starts = lane_starts(self.load, self.plan, self.seed)
             parts = [play(t, i, after_s, self.sessions) for i, after_s in enumerate(starts)]
-        lanes = [asyncio.create_task(part) for part in parts]
+        lanes = [t.begin(part) for part in parts]
         await t.rest(self.plan.w1_s)
         # drain: nothing new is sent; what is in flight may end, for a limited time
-        patience_s = self.plan.drain_s if t.outcome == "complete" else 0.0
-        _, late = await asyncio.wait(lanes, timeout=patience_s)
-        for task in late:
+        ended = asyncio.gather(*lanes, return_exceptions=True)
+        await first_of(ended, t.stop, self.plan.drain_s)
+        for task in lanes:
             task.cancel()
-        for result in await asyncio.gather(*lanes, return_exceptions=True):
-            if isinstance(result, Exception):
-                raise result
+        await ended
+        if t.fault:
+            raise t.fault
+
+    async def _heard(self, asked: Coroutine, otherwise: Any) -> Any:
+        """What a server answers; ``otherwise`` when the replay is interrupted before it does."""
+        if self._halted.is_set():
+            asked.close()
+            return otherwise
+        task = asyncio.create_task(asked)
+        if await first_of(task, self._halted):
+            return task.result()
+        task.cancel()
+        await asyncio.wait({task})
+        return otherwise
 
     def _ended(self, ended: record.Record) -> None:
         self.progress.ended(ended)

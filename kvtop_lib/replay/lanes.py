@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 
+from kvtop_lib.replay.bodies import Bodies
 from kvtop_lib.replay.plan import Plan
 from kvtop_lib.replay.pool import PoolExhausted, SessionSlice
 from kvtop_lib.replay.record import Record
 from kvtop_lib.replay.reply import Raw, parse
-from kvtop_lib.replay.request import Client, body, clock, send
+from kvtop_lib.replay.request import Client, clock, send
 
 FAILURE_PAUSE_S = 0.5
 """A lane waits this long after a failed request, so that a dead server does not eat the trace."""
@@ -28,7 +29,7 @@ class Traffic:
 
     client: Client
     url: str
-    model: str
+    bodies: Bodies
     plan: Plan
     start_s: float  # start of the point on the run's clock
     seed: int = 0
@@ -39,6 +40,7 @@ class Traffic:
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     outcome: str = "complete"  # or: exhausted, failed, aborted
     reason: str = ""
+    fault: BaseException | None = None  # the client's own
 
     @property
     def end_s(self) -> float:
@@ -70,6 +72,18 @@ class Traffic:
             self.outcome, self.reason = outcome, reason
             self.stop.set()
 
+    def begin(self, part: Coroutine) -> asyncio.Task:
+        """Start a part of the traffic; what goes wrong in it (``fault``) ends all of it."""
+
+        def ended(task: asyncio.Task) -> None:
+            if not task.cancelled() and task.exception():
+                self.fault = self.fault or task.exception()
+                self.halt("failed", str(self.fault))
+
+        task = asyncio.create_task(part)
+        task.add_done_callback(ended)
+        return task
+
     async def rest(self, seconds: float) -> None:
         """Sleep, but not past the end of sending."""
         left = self.end_s - clock()
@@ -82,6 +96,18 @@ class Traffic:
         """Sleep until a time on the run's clock, as `rest`."""
         while due_s > clock() and self.sending:  # a timer may fire a little early
             await self.rest(due_s - clock())
+
+
+async def first_of(
+    ended: asyncio.Future, stop: asyncio.Event, seconds: float | None = None
+) -> bool:
+    """Wait for a future, but not past a stop nor for longer than this; whether it is done."""
+    stopped = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({ended, stopped}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopped.cancel()
+    return ended.done()
 
 
 def lane_starts(c: int, plan: Plan, seed: int) -> list[float]:
@@ -116,6 +142,8 @@ async def play(traffic: Traffic, lane: int, start_after_s: float, sessions: Sess
             session = sessions.take()
         except PoolExhausted as e:
             return traffic.halt("exhausted", str(e))
+        for coming in sessions.coming(sessions.load)[-1:]:
+            traffic.bodies.ahead(coming, 0)
         n = len(session.turns)
         first = first_turn(traffic.plan, traffic.seed, lane, n) if fresh else 0
         due_s, fresh = await play_session(traffic, lane, session, due_s, first), False
@@ -123,19 +151,12 @@ async def play(traffic: Traffic, lane: int, start_after_s: float, sessions: Sess
     return None
 
 
-async def play_session(
-    traffic: Traffic, lane: int, session, due_s: float, first: int = 0, data: bytes | None = None
-) -> float:
+async def play_session(traffic: Traffic, lane: int, session, due_s: float, first: int = 0) -> float:
     """Play a session from turn ``first``, due at ``due_s``, until it or sending ends.
 
     A session whose turn failed is given up, and so is one whose turn was aborted on purpose:
     with recorded history the text of the next turn would be right, but the server's prefix
     cache would not be.
-
-    Parameters
-    ----------
-    data
-        Body of the first request when it has been prepared.
 
     Returns
     -------
@@ -145,22 +166,17 @@ async def play_session(
     for k in range(first, len(session.turns)):
         if k > first:
             due_s += traffic.plan.think_s(session.turns[k].think_s)
-        data = data or prepare(traffic, session, k)
+        data = await traffic.bodies.take(session, k)
         await traffic.until(due_s)
         if not traffic.wants(due_s):
             return due_s
+        traffic.bodies.ahead(session, k + 1)
         record = await _request(traffic, lane, session, k, due_s, data)
-        due_s, data = record.raw.end_s, None
+        due_s = record.raw.end_s
         if not record.ok:
+            traffic.bodies.drop(session, k + 1)
             return due_s + (FAILURE_PAUSE_S if record.cancel_after_s is None else 0.0)
     return due_s
-
-
-def prepare(traffic: Traffic, session, k: int) -> bytes:
-    """Body of the request of turn k, made before its time has come."""
-    output_tokens = session.turns[k].output_tokens
-    messages, dialect = session.request_messages(k), traffic.client.dialect
-    return body(traffic.model, messages, traffic.plan, output_tokens, dialect)
 
 
 async def _request(

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from kvtop_lib.replay.lanes import Traffic, play_session, prepare
+from kvtop_lib.replay.lanes import Traffic, play_session
 from kvtop_lib.replay.pool import SessionSlice
+
+AHEAD = 32
+"""First bodies that are made ahead: more than the sources' clock ticks bring at once."""
 
 
 async def arrive(traffic: Traffic, sessions: SessionSlice) -> None:
@@ -20,12 +23,13 @@ async def arrive(traffic: Traffic, sessions: SessionSlice) -> None:
     try:
         for number, after_s in enumerate(sessions.times_s):
             session, due_s = sessions.take(), traffic.start_s + after_s
-            data = prepare(traffic, session, 0)
+            for coming in sessions.coming(AHEAD)[-1:]:
+                traffic.bodies.ahead(coming, 0)
             await traffic.until(due_s)
             if traffic.stop.is_set():
                 break
-            turns = play_session(traffic, number, session, due_s, 0, data)
-            playing.add(asyncio.create_task(turns))
+            turns = play_session(traffic, number, session, due_s)
+            playing.add(traffic.begin(turns))
         await asyncio.gather(*playing)
     finally:  # nothing is left when all went well
         for task in playing:

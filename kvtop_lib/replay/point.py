@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,8 +16,9 @@ from pathlib import Path
 from kvtop_lib.params.shape import Load, OpenLoad, load_name
 from kvtop_lib.replay import loop
 from kvtop_lib.replay.dialect import Api
-from kvtop_lib.replay.health import no_collection
+from kvtop_lib.replay.health import no_collection, short_turns
 from kvtop_lib.replay.job import Job
+from kvtop_lib.replay.origin import server_url
 from kvtop_lib.replay.plan import Plan
 from kvtop_lib.replay.pool import SessionSlice
 from kvtop_lib.replay.progress import Progress
@@ -72,8 +74,8 @@ def run_point(
     Raises
     ------
     KvtopError
-        When the slice has been played before, there is already a recording, or another replay
-        writes to the folder.
+        When the slice has been played before, the folder cannot take records (`check_folder`),
+        another replay writes to it, or ``url`` is no address.
     KeyboardInterrupt
         After an interrupt, once what had been recorded is written with outcome ``aborted``.
     """
@@ -91,15 +93,35 @@ def run_point(
     shown = Progress(f"{labels.get('arm', model)} {name}", progress)
     asked = (sessions, load, plan, seed, out_dir, labels, scrape_s, shown, api)
     with _own(out_dir):
-        _on_thread(Job(url.rstrip("/"), model, *asked))
+        _on_thread(Job(server_url(url), model, *asked))
     return out_dir
+
+
+def check_folder(folder: Path) -> None:
+    """Find out, without making it, whether a folder can take records.
+
+    Raises
+    ------
+    KvtopError
+        When it holds a recording, or it or the folder that it is to be made in is not writable.
+    """
+    there = next(p for p in (folder, *folder.parents) if os.path.lexists(p))
+    try:
+        if (folder / "recording.json").exists():
+            raise KvtopError(
+                f"{folder} already holds a recording; a retry is a new attempt, in another folder"
+            )
+        with tempfile.TemporaryFile(dir=there):
+            pass
+    except OSError as e:
+        said = f"{e.strerror or e}: {there}"
+        raise KvtopError(f"{folder} cannot be written to ({said}); give another folder") from None
 
 
 @contextlib.contextmanager
 def _own(folder: Path) -> Iterator[None]:
     """Hold a point's folder, made when missing, so that no other replay writes into it."""
-    if (folder / "recording.json").exists():
-        raise KvtopError(f"{folder} already holds a recording; a retry is a new attempt")
+    check_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
     held = os.open(folder, os.O_RDONLY)
     try:
@@ -126,7 +148,7 @@ def _on_thread(job: Job) -> None:
         finally:
             done.set()
 
-    with no_collection():
+    with no_collection(), short_turns():
         threading.Thread(target=work, name="kvtop-replay").start()
         while not done.is_set():
             try:

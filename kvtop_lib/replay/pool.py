@@ -44,6 +44,10 @@ class SessionSlice:
         """Name of the load."""
         return load_name(self.load)
 
+    def coming(self, n: int) -> tuple:
+        """The next ``n`` sessions, or fewer, which stay to be taken."""
+        return self._sessions[self.taken : self.taken + n]
+
     def take(self):
         """The next session.
 

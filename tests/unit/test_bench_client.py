@@ -35,6 +35,25 @@ def test_delays_are_received_minus_sent():
     assert not found.at_least
 
 
+def test_a_folder_that_cannot_be_written_to_is_told_before_a_wave(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(client, "bench", lambda *a: pytest.fail("a wave was run"))
+    (tmp_path / "file").write_text("")
+    for outputs, more in (("file", []), ("outputs", ["--keep", str(tmp_path / "file")])):
+        monkeypatch.setenv("KVTOP_OUTPUTS", str(tmp_path / outputs))
+        assert client.main(["--only", "kvtop", *more]) == 1
+        assert "cannot be written to" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "wrong", [["--many", "-1"], ["--seconds", "0"], ["--seconds", "nan"], ["--streams", "1,x"]]
+)
+def test_a_wrong_load_is_one_sentence_about_its_option(wrong, monkeypatch, capsys):
+    monkeypatch.setattr(client, "bench", lambda *a: pytest.fail("a wave was run"))
+    assert client.main(["--only", "kvtop", *wrong]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: {wrong[0]} ") and error.count("\n") == 1
+
+
 def test_relative_times_give_the_delay_above_the_least_one_of_the_stream():
     found = added([Seen(0, "ok", [7.0, 7.1, 7.203])], LOG, relative=True)
     assert (found.p50_s, found.at_least) == (pytest.approx(0.0, abs=1e-9), True)

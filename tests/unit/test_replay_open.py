@@ -15,6 +15,7 @@ from scripted_server import Play, ScriptedServer
 
 from kvtop_lib.metrics import derive
 from kvtop_lib.params import OpenLoad
+from kvtop_lib.replay import openloop
 from kvtop_lib.replay.arrivals import arrival_times
 from kvtop_lib.replay.lanes import first_turn
 from kvtop_lib.trace.model import Session
@@ -39,21 +40,24 @@ def test_sessions_start_when_they_are_due_however_slow_the_server_is(tmp_path):
 
 
 class Slow(Session):
-    """A session whose prompt keeps the client busy."""
+    """A session whose prompt takes long to write."""
 
     def request_messages(self, k):
-        time.sleep(0.5)
+        time.sleep(0.7)
         return super().request_messages(k)
 
 
-def test_what_a_late_client_could_not_send_in_time_is_sent_and_counted_from_its_time(tmp_path):
+def test_what_a_late_client_could_not_send_in_time_is_sent_and_counted_from_its_time(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(openloop, "AHEAD", 1)  # else all are written before the first is due
     usual = sessions(20)
     with ScriptedServer() as server:
         plain, _, _ = play_point(server, tmp_path / "a", c=TWENTY, sessions=usual)
         at = [list(plain.session)[i] for i in (4, 12)]
         slow = [Slow(**vars(s)) if s.id in at else s for s in usual]
         requests, _, facts = play_point(server, tmp_path / "b", c=TWENTY, sessions=slow)
-    # the client slept twice 0.5 s of 0.8 s, past the end of sending; the prompts are the same
+    # the client wrote for twice 0.7 s of 0.8 s, past the end of sending; the prompts are the same
     assert list(requests.session) == list(plain.session) and len(requests) == 16
     start_s = facts["clock"]["start_s"]
     due = np.array(arrival_times(TWENTY, 1, 0.8))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import signal
+import socket
 import threading
 
 import pytest
@@ -12,6 +13,7 @@ from replay_help import PLAN, play_point, sessions
 from scripted_server import Play, ScriptedServer
 
 from kvtop_lib.metrics import derive
+from kvtop_lib.params import OpenLoad
 from kvtop_lib.replay import SessionPool, flush
 from kvtop_lib.replay.__main__ import main as cli
 from kvtop_lib.replay.job import Job
@@ -35,6 +37,51 @@ def test_an_interrupt_keeps_what_was_recorded(tmp_path):
     assert len(server.bodies) < 100  # the point did not go on
     point = derive(tmp_path)
     assert point["status"] == "aborted" and point["counts_all"]["ok"] >= 18
+
+
+@pytest.mark.parametrize("load", [2, OpenLoad(rate=20, arrivals="constant")])
+def test_an_interrupt_in_the_drain_ends_it_and_keeps_what_was_recorded(tmp_path, load):
+    main, plan = threading.main_thread().ident, dataclasses.replace(PLAN, window_s=0.5)
+
+    def script(body, n):
+        if n == 1:  # long after the window and long before the drain's end
+            threading.Timer(1.5, signal.pthread_kill, (main, signal.SIGINT)).start()
+        return Play() if n == 0 else Play(bundles=(3, 1), fault="hang")
+
+    endless = dataclasses.replace(plan, drain_s=600, timeout_s=600)
+    with ScriptedServer(script) as server, pytest.raises(KeyboardInterrupt):
+        play_point(server, tmp_path, c=load, plan=endless)
+    point, window = derive(tmp_path), read_json(tmp_path / "recording.json")["window"]
+    assert (point["status"], point["reason"]) == ("aborted", "interrupted")
+    assert point["counts_all"]["ok"] == 1
+    assert point["counts_all"]["cancelled"] == len(server.bodies) - 1 > 0
+    assert 0 < window["drained_s"] - window["w1_s"] < 300
+
+
+def test_an_interrupt_does_not_wait_for_a_server_that_does_not_answer(tmp_path):
+    main = threading.main_thread().ident
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        threading.Timer(0.5, signal.pthread_kill, (main, signal.SIGINT)).start()
+        with pytest.raises(KeyboardInterrupt):
+            play_point(url, tmp_path)
+        silent.setblocking(False)
+        silent.accept()  # /model_info was asked for, and nothing after it
+        with pytest.raises(BlockingIOError):
+            silent.accept()
+    assert derive(tmp_path)["status"] == "aborted"
+
+
+def test_an_interrupt_after_the_traffic_says_where_the_records_are(tmp_path, capsys, monkeypatch):
+    def interrupted(folder):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("kvtop_lib.replay.__main__.derive", interrupted)
+    out = tmp_path / "point"
+    asked = ["--concurrency", "1", "--burn-in", "0", "--warmup", "0", "--window", "0.3"]
+    with ScriptedServer() as server:
+        assert cli(["--url", server.url, "--model", "m", "--out", str(out), *asked]) == 130
+    assert f"interrupted; the records are in {out}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -106,14 +153,26 @@ def test_two_replays_do_not_write_into_one_folder(tmp_path):
     assert len(requests) and len(refused) == 1 and "another replay is writing to" in refused[0]
 
 
-def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path, capsys):
+@pytest.mark.parametrize("out", ["file", "file/point", "/proc/self", "/proc/self/point", "a" * 300])
+def test_a_folder_that_cannot_take_records_is_told_before_anything_is_asked(tmp_path, capsys, out):
     (tmp_path / "file").write_text("")
     with ScriptedServer() as server:
         args = ["--url", server.url, "--model", "m", "--concurrency", "1"]
-        args += ["--trace", "builtin:agent-tiny", "--out", str(tmp_path / "file" / "point")]
-        assert cli(args) == 1 and server.bodies == []
+        args += ["--trace", "builtin:agent-tiny", "--out", str(tmp_path / out)]
+        assert cli(args) == 1
+        with pytest.raises(KvtopError, match="cannot be written to .*; give another folder"):
+            play_point(server, tmp_path / out)
+        assert (server.bodies, server.flushes, server.pages) == ([], 0, 0)
     error = capsys.readouterr().err
     assert error.startswith("error: ") and error.count("\n") == 1, error
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_the_address_of_another_client_is_taken(tmp_path):
+    with ScriptedServer() as server:
+        plan = dataclasses.replace(PLAN, window_s=0.3)
+        requests, _, _ = play_point(server.url + "/v1/", tmp_path, plan=plan)
+    assert set(requests.status) == {"ok"}
 
 
 def test_a_server_without_the_route_is_not_flushed_and_is_told_how():
