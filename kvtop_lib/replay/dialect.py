@@ -110,14 +110,14 @@ async def _recognise(client, url: str, api: Api) -> Dialect:
             return Dialect(api)
     except OSError:
         return Dialect(api)  # nobody answers: the traffic will tell
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         pass
     extras = SGLANG.extras
     try:
         status, body = await client.get(url + "/props", ASK_S)
         if status == 200 and "total_slots" in json.loads(body):
             return Dialect(api, "llama.cpp", ("timings_per_token", *extras[1:]))
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, RecursionError):
         pass
     return Dialect(api, "other", extras)
 

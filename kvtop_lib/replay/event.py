@@ -7,9 +7,12 @@ the ``text`` of a plain completion.
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**30 - 1)]
+"""Tokens or steps of one request; more, or less than none, no server can mean."""
 
 # No container of these structs can be part of a cycle, so the collector need not look at them.
 
@@ -34,42 +37,50 @@ class Choice(msgspec.Struct, gc=False):
 class PromptDetails(msgspec.Struct, gc=False):
     """Where the prompt's tokens came from."""
 
-    cached_tokens: int | None = None
+    cached_tokens: Count | None = None
 
 
 class Usage(msgspec.Struct, gc=False):
     """Tokens as the server counts them, cumulative when it sends them with every event."""
 
-    completion_tokens: int | None = None
-    prompt_tokens: int | None = None
+    completion_tokens: Count | None = None
+    prompt_tokens: Count | None = None
     prompt_tokens_details: PromptDetails | None = None
 
 
 class Timings(msgspec.Struct, gc=False):
     """llama.cpp's own counts: evaluated (not cached) prompt tokens, cached and predicted ones."""
 
-    prompt_n: int | None = None
-    cache_n: int | None = None
-    predicted_n: int | None = None
+    prompt_n: Count | None = None
+    cache_n: Count | None = None
+    predicted_n: Count | None = None
+
+
+class Drafts(msgspec.Struct, gc=False):
+    """SGLang's counters of drafting (``return_spec_tokens_details``)."""
+
+    spec_verify_ct: Count | None = None
+    spec_num_proposed_drafts: Count | None = None
+    spec_correct_drafts_histogram: list[Count] | None = None
+
+
+class Extension(msgspec.Struct, gc=False):
+    """What SGLang adds to an event."""
+
+    spec_tokens_details: Drafts | None = None
 
 
 class Event(msgspec.Struct, gc=False):
-    """One event; ``sglext`` holds SGLang's counters of drafting."""
+    """One event."""
 
     id: Any = None
     object: Any = None
     choices: list[Choice] | None = None
     usage: Usage | None = None
     timings: Timings | None = None
-    sglext: Any = None
+    sglext: Extension | None = None
     error: Any = None
     message: Any = None
-
-    @property
-    def spec(self) -> dict | None:
-        """SGLang's counters of drafting (``return_spec_tokens_details``)."""
-        found = self.sglext.get("spec_tokens_details") if isinstance(self.sglext, dict) else None
-        return found if isinstance(found, dict) else None
 
     @property
     def counts(self) -> Usage | None:
@@ -82,6 +93,9 @@ class Event(msgspec.Struct, gc=False):
 
 
 _decode = msgspec.json.Decoder(Event).decode
+
+
+TEXT_LIMIT = 2000
 
 
 class BadEvent(Exception):
@@ -100,6 +114,8 @@ def decode(data: bytes) -> Event:
         return _decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return _patiently(data)
+    except RecursionError:
+        raise BadEvent(f"nested too deep: {data[:60].decode('utf-8', 'replace')!r}") from None
 
 
 def _patiently(data: bytes) -> Event:
@@ -107,7 +123,7 @@ def _patiently(data: bytes) -> Event:
     said = repr(data[:200].decode("utf-8", "replace"))
     try:
         body = json.loads(data)
-    except ValueError as e:
+    except (ValueError, RecursionError) as e:
         raise BadEvent(f"not JSON: {said}") from e
     if not isinstance(body, dict):
         raise BadEvent(f"not an object: {said}")
@@ -121,7 +137,12 @@ def error_text(event: Event) -> str | None:
     """The error that an event reports, if it does."""
     if event.error:
         error = event.error
-        return str((error.get("message") or error) if isinstance(error, dict) else error)
+        return storable((error.get("message") or error) if isinstance(error, dict) else error)
     if event.object == "error":
-        return str(event.message or "error without a text")
+        return storable(event.message or "error without a text")
     return None
+
+
+def storable(said: object) -> str:
+    """What a server said as text that a file can hold: whole characters, and not too many."""
+    return str(said)[:TEXT_LIMIT].encode("utf-8", "replace").decode()

@@ -122,7 +122,7 @@ class Head:
         Raises
         ------
         BadAnswer
-            When the body is compressed or its length is no number.
+            When the body is compressed or its length is no number, or none of bytes that can come.
         """
         coding = self.headers.get("content-encoding", "identity").lower()
         if coding != "identity":
@@ -134,7 +134,7 @@ class Head:
         length = self.headers.get("content-length")
         if length is None:
             return Framing(-1)
-        if not (length.isascii() and length.isdecimal()):
+        if not (length.isascii() and length.isdecimal() and len(length) < 16):
             raise BadAnswer(f"its Content-Length is {length[:40]!r}")
         return Framing(int(length))
 

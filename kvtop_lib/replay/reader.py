@@ -6,9 +6,12 @@ import hashlib
 from array import array
 from dataclasses import dataclass, field
 
-from kvtop_lib.replay.event import BadEvent, Event, Usage, decode, error_text
+from kvtop_lib.replay.event import BadEvent, Event, Usage, decode, error_text, storable
 from kvtop_lib.replay.sse import Lines
 from kvtop_lib.terms import RequestStatus
+
+LINE_LIMIT = 8 << 20
+"""Bytes of a line, which no event of a completion has."""
 
 NO_COUNT = -1
 """In `Reply.totals`: an arrival with output whose token count the server did not send."""
@@ -76,6 +79,10 @@ class Reader:
                 if not self.stopped:
                     self.events += 1
                     take(recv_s, payload, texts)
+            if len(self._lines.rest) > LINE_LIMIT:
+                self._lines.rest = b""
+                if not self.stopped:
+                    self._stop(f"a line of more than {LINE_LIMIT} bytes", "garbage")
         if texts:
             self._sha = self._sha or hashlib.sha256()
             self._sha.update("".join(texts).encode("utf-8", "surrogatepass"))
@@ -100,10 +107,11 @@ class Reader:
         if (event.error or event.object == "error") and (error := error_text(event)):
             return self._stop(error, "error_event")
         if reply.response_id is None and event.id is not None:
-            reply.response_id = str(event.id)
+            reply.response_id = storable(event.id)
         output = answer = False
         for choice in event.choices or ():
-            reply.finish_reason = choice.finish_reason or reply.finish_reason
+            if choice.finish_reason:
+                reply.finish_reason = storable(choice.finish_reason)
             if delta := choice.delta:
                 if text := (delta.reasoning_content or delta.reasoning):
                     texts.append(text)
@@ -172,9 +180,9 @@ class Reader:
 
     def _drafting(self, event: Event) -> None:
         """SGLang's per-request counters; absent without drafting."""
-        spec = event.spec
-        if spec and spec.get("spec_verify_ct"):
+        spec = event.sglext.spec_tokens_details
+        if spec and spec.spec_verify_ct:
             reply = self.reply
-            reply.verify_steps = spec["spec_verify_ct"]
-            reply.accepted_hist = list(spec.get("spec_correct_drafts_histogram") or ()) or None
-            reply.proposed_drafts = spec.get("spec_num_proposed_drafts")
+            reply.verify_steps = spec.spec_verify_ct
+            reply.accepted_hist = spec.spec_correct_drafts_histogram or None
+            reply.proposed_drafts = spec.spec_num_proposed_drafts

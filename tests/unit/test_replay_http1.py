@@ -95,7 +95,11 @@ def test_what_is_no_http_is_refused(data):
         take_head(data)
 
 
-@pytest.mark.parametrize("field", [b"Content-Encoding: gzip", b"Content-Length: -1"])
+@pytest.mark.parametrize(
+    "field",
+    [b"Content-Encoding: gzip", b"Content-Length: -1", b"Content-Length: " + b"9" * 5000],
+    ids=lambda field: field[:20].decode(),
+)
 def test_bodies_that_cannot_be_read_are_refused(field):
     head, _ = take_head(b"HTTP/1.1 200 OK\r\n" + field + b"\r\n\r\n")
     with pytest.raises(BadAnswer):

@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from kvtop_lib.replay import reader
 from kvtop_lib.replay.reply import Raw, parse
 
 
@@ -170,3 +171,50 @@ def test_a_complete_stream_stays_ok_when_the_connection_dies_afterwards():
 def test_tokens_before_a_fault_stay_counted():
     reply = parse(_raw(_say("a", 2), _say("b", 5), ERROR))
     assert (reply.status, reply.output_tokens) == ("stream_error", 5)
+
+
+_SAID = '{"choices":[{"delta":{"content":"a"}}],"usage":{"completion_tokens":%s}}'
+_DEEP = "[" * 100_000 + "]" * 100_000
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        _SAID % 3_000_000_000, _SAID % 10**30, _SAID % -5, _SAID % "1.5", _SAID % "true",
+        '{"usage":{"prompt_tokens":-7}}', '{"usage":{"prompt_tokens":1099511627776}}',
+        '{"usage":{"prompt_tokens_details":{"cached_tokens":-1}}}',
+        '{"timings":{"predicted_n":99999999999}}',
+        '{"error":' + _DEEP + "}", '{"id":' + _DEEP + "}",
+        '{"sglext":{"spec_tokens_details":{"spec_verify_ct":"x"}}}',
+        '{"sglext":{"spec_tokens_details":{"spec_verify_ct":1e30}}}',
+        '{"sglext":{"spec_tokens_details":{"spec_correct_drafts_histogram":5}}}',
+        '{"sglext":{"spec_tokens_details":{"spec_correct_drafts_histogram":["a"]}}}',
+    ],
+    ids=lambda said: said[:60],
+)  # fmt: skip
+def test_counts_that_no_server_can_mean_end_their_request_alone(said):
+    reply = parse(_raw((_SAID % 2).encode(), said.encode()))
+    assert (reply.status, reply.failure, reply.output_tokens) == ("stream_error", "garbage", 2)
+    assert "\n" not in reply.error and len(reply.error) < 1000
+
+
+def test_a_line_without_an_end_ends_its_request(monkeypatch):
+    monkeypatch.setattr(reader, "LINE_LIMIT", 100)
+    endless = Raw(sent_s=0.0, stamps=[1.0, 2.0, 3.0], buffers=[b"data: " + b"x" * 60] * 3)
+    reply = parse(endless)
+    assert (reply.status, reply.failure) == ("stream_error", "garbage")
+    assert reply.error == "a line of more than 100 bytes"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        '{"id":"\\ud800","choices":[]}', '{"choices":[{"delta":{},"finish_reason":"\\ud800"}]}',
+        '{"error":{"message":"\\ud800"}}', '{"error":"%s"}' % ("x" * 100_000),
+    ],
+    ids=lambda said: said[:60],
+)  # fmt: skip
+def test_what_a_server_says_can_be_stored(said):
+    reply = parse(_raw(said.encode()))
+    for text in (reply.response_id, reply.finish_reason, reply.error):
+        assert not text or len(text.encode()) <= 2000
