@@ -62,7 +62,11 @@ def load_trace(
     """
     trace = read_trace(trace_path(name), skip_bad)
     if not trace.sessions:
-        raise KvtopError(f"The trace {name} holds no sessions; give one with at least one.")
+        said = trace.recorded_with
+        lost = {**said.get("left_out", {}), "bad lines": said.get("bad_lines_skipped", 0)}
+        told = ", ".join(f"{n} {what}" for what, n in lost.items() if n)
+        but = f" but {told}" if told else ""
+        raise KvtopError(f"The trace {name} holds no sessions{but}; give one with at least one.")
     if scale_tokens is not None:
         trace = scaled(trace, scale_tokens)
     if tokenizer is not None:

@@ -330,6 +330,34 @@ def test_a_header_without_sessions_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["azure", "burstgpt"])
+def test_a_table_may_have_all_its_cells_quoted(tmp_path, name):
+    lines = SAMPLES[name].splitlines()
+    quoted = "".join(",".join(f'"{c}"' for c in line.split(",")) + "\n" for line in lines)
+    good = read(tmp_path, name).sessions
+    assert load_trace(sample(tmp_path, name, quoted)).sessions == good
+
+
+@pytest.mark.parametrize(
+    ("row", "said"), [('5,"6', "line 2: this is not CSV"), ("5", "line 2: 1 cells under 3 names")]
+)
+def test_a_table_whose_rows_are_all_bad_says_what_is_wrong_with_the_first(tmp_path, row, said):
+    names = SAMPLES["azure"].split("\n")[0] + "\n"
+    with pytest.raises(KvtopError, match=said):
+        load_trace(sample(tmp_path, "azure", names + row + "\n"))
+
+
+def test_text_behind_a_list_is_told(tmp_path):
+    with pytest.raises(KvtopError, match="line 3: this is not JSON .text behind"):
+        load_trace(sample(tmp_path, "", "[\n" + SAMPLES["mooncake"].split("\n")[0] + "\n] x"))
+
+
+def test_a_trace_of_which_nothing_is_left_says_what_was_left_out(tmp_path):
+    text = '{"timestamp": 0, "input_length": 5, "output_length": 0}\n'
+    with pytest.raises(KvtopError, match="holds no sessions but 2 requests with an answer of 0 t"):
+        load_trace(sample(tmp_path, "", 2 * text))
+
+
+@pytest.mark.parametrize("name", ["azure", "burstgpt"])
 def test_a_table_without_rows_is_refused(tmp_path, name):
     names = SAMPLES[name].split("\n")[0] + "\n"
     with pytest.raises(KvtopError, match="names columns and has no rows"):

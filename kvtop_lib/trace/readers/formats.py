@@ -11,6 +11,7 @@ from typing import Any
 from kvtop_lib.terms import KvtopError
 from kvtop_lib.trace.model import Session, Trace
 from kvtop_lib.trace.readers import agents, arrivals, chat, mooncake
+from kvtop_lib.trace.readers.fields import Bad
 from kvtop_lib.trace.readers.rows import Rows, read_rows
 from kvtop_lib.trace.sessions_jsonl import is_sessions, sessions_of
 
@@ -97,8 +98,10 @@ def read_file(path: Path, skip_bad: bool = False) -> Found:
     rows = read_rows(path, lambda row: format_of(row) is not None, skip_bad)
     format = next((f for _, row in rows.records[:20] if (f := format_of(row))), None)
     if format is None:
+        line, row = rows.records[0] if rows.records else (1, None)
         known = ", ".join(f.name for f in FORMATS)
-        raise KvtopError(f"{path}, line 1: this is no known trace format ({known}).")
+        fault = row if isinstance(row, Bad) else f"this is no known trace format ({known})"
+        raise KvtopError(f"{path}, line {line if fault is row else 1}: {fault}.")
     if format is OURS:
         return Found(format, sessions_of(rows), rows)
     return Found(format, Trace(rows.stem, {}, tuple(format.read(rows))), rows)

@@ -68,8 +68,7 @@ def read_rows(path: Path, known: Callable[[Any], bool], skip_bad: bool = False) 
     Raises
     ------
     KvtopError
-        The file is missing or empty, the first line of a table is not UTF-8 text, or a document
-        has a fault in its text or JSON.
+        The file is missing or empty, or a document has a fault in its text or JSON.
     """
     try:
         data = path.read_bytes()
@@ -83,8 +82,6 @@ def read_rows(path: Path, known: Callable[[Any], bool], skip_bad: bool = False) 
         raise KvtopError(f"The trace file {path} is empty; record it again.")
     lines = [(i, line) for i, line in enumerate(whole.split("\n"), 1) if line.strip()]
     if whole.lstrip()[0] not in "{[" and not _json_lines(lines[1:], known):
-        if fault := _no_text(lines[0][1]):
-            raise KvtopError(f"{path}, line {lines[0][0]}: {fault}.")
         records = _csv(lines)
         if len(lines) == 1 and known(records[0][1]):
             where = f"{path}, line {lines[0][0]}"
@@ -129,21 +126,28 @@ def _parsed(line: str) -> Any:
 
 def _csv(lines: list[tuple[int, str]]) -> list[tuple[int, Any]]:
     """Lines of a table as objects by the names of its first line."""
-    names = [name.strip() for name in lines[0][1].split(",")]
-    rows: list[tuple[int, Any]] = []
+    names = _cells(lines[0][1])
+    if isinstance(names, Bad):
+        return [(lines[0][0], names)]
+    names, rows = [name.strip() for name in names], []
     for i, line in lines[1:]:
-        if fault := _no_text(line):
-            rows.append((i, fault))
-            continue
-        try:
-            cells = next(csv.reader([line.rstrip("\r")], strict=True))
-        except csv.Error as error:
-            rows.append((i, Bad(f"this is not CSV ({error})")))
-            continue
-        fits = len(cells) == len(names)
-        fault = Bad(f"{len(cells)} cells under {len(names)} names")
-        rows.append((i, dict(zip(names, cells, strict=True)) if fits else fault))
+        cells = _cells(line)
+        if not isinstance(cells, Bad):
+            fits = len(cells) == len(names)
+            fault = Bad(f"{len(cells)} cells under {len(names)} names")
+            cells = dict(zip(names, cells, strict=True)) if fits else fault
+        rows.append((i, cells))
     return rows or [(lines[0][0], dict.fromkeys(names, ""))]
+
+
+def _cells(line: str) -> list[str] | Bad:
+    """A line's cells, or what is wrong with it."""
+    if fault := _no_text(line):
+        return fault
+    try:
+        return next(csv.reader([line.rstrip("\r")], strict=True))
+    except csv.Error as error:
+        return Bad(f"this is not CSV ({error})")
 
 
 def _document(path: Path, whole: str) -> list[tuple[int, Any]]:
@@ -182,4 +186,6 @@ def _document(path: Path, whole: str) -> list[tuple[int, Any]]:
         if not inside:
             return rows
         at = on(at + 1) if whole[at] == "," else at
+    if (at := on(at + 1)) < len(whole):
+        raise KvtopError(f"{path}, line {line}: this is not JSON (text behind the list's end).")
     return rows
