@@ -346,6 +346,20 @@ def test_a_table_whose_rows_are_all_bad_says_what_is_wrong_with_the_first(tmp_pa
         load_trace(sample(tmp_path, "azure", names + row + "\n"))
 
 
+@pytest.mark.parametrize("skip_bad", [False, True])
+def test_a_list_with_a_record_on_each_line_is_a_list(tmp_path, skip_bad):
+    rows = SAMPLES["mooncake"].strip().split("\n")
+    path = sample(tmp_path, "mooncake", "[\n" + ",\n".join(rows) + "\n]\n")
+    trace = read_trace(path, skip_bad)
+    assert len(trace.sessions) == 3 and trace.recorded_with["bad_lines_skipped"] == 0
+
+
+def test_a_log_line_that_looks_like_a_list_is_a_bad_line(tmp_path):
+    path = sample(tmp_path, "mooncake", "[INFO] begin\n" + SAMPLES["mooncake"])
+    trace = read_trace(path, skip_bad=True)
+    assert len(trace.sessions) == 3 and trace.recorded_with["bad_lines_skipped"] == 1
+
+
 def test_text_behind_a_list_is_told(tmp_path):
     with pytest.raises(KvtopError, match="line 3: this is not JSON .text behind"):
         load_trace(sample(tmp_path, "", "[\n" + SAMPLES["mooncake"].split("\n")[0] + "\n] x"))

@@ -18,6 +18,7 @@ from kvtop_lib.trace.readers.fields import Bad
 PROBED = 20
 """Records that are looked at to find the layout and the format: the first may be broken."""
 
+_LIST = re.compile(r"\s*\[\s*([\[{\]]|$)")  # begins a list, whose lines may look like JSONL
 _BYTE = re.compile("[\udc80-\udcff]")  # what "surrogateescape" makes of a byte of no text
 
 
@@ -86,7 +87,7 @@ def read_rows(path: Path, known: Callable[[Any], bool], skip_bad: bool = False) 
         if len(lines) == 1 and known(records[0][1]):
             where = f"{path}, line {lines[0][0]}"
             raise KvtopError(f"{where}: the file names columns and has no rows; record it again.")
-    elif _json_lines(lines, known) or _is_object(lines[0][1]):
+    elif not _LIST.match(lines[0][1]) and (_json_lines(lines, known) or _is_object(lines[0][1])):
         records = [(i, _parsed(line)) for i, line in lines]
     else:
         records = _document(path, whole)
