@@ -24,7 +24,7 @@ EXEMPT = {
     "role": "exempt", "prompts": 0, "c": CONCURRENCY, "tokens": 0, "matched": None,
     "mismatches": [],
 }  # fmt: skip
-"""Result of an arm whose output is not the model's (`kvtop_lib.params.Arm.lossless`)."""
+"""Result of an arm that simulates acceptance (`kvtop_lib.params.Arm.lossless`)."""
 
 
 def probe_prompts(trace: Trace, n: int) -> list[Messages]:
@@ -127,7 +127,7 @@ def _outputs(file: Path, key: str) -> list:
 def verdict(result: dict[str, Any]) -> str:
     """A probe's result in one line."""
     if result["role"] == "exempt":
-        return "lossless probe: exempt, acceptance is simulated and the output not the model's"
+        return "lossless probe: exempt, acceptance is simulated"
     if not result["prompts"]:
         return "lossless probe: nothing was probed (lossless_prompts: 0), no output was compared"
     where = f"{result['prompts']} prompts, {result['tokens']} tokens, {result['c']} at a time"

@@ -8,6 +8,7 @@ from typing import Any
 
 from kvtop_lib import paths
 from kvtop_lib.engine.command import DRAFT_LOG, RECORD
+from kvtop_lib.engine.log import running_cap
 from kvtop_lib.engine.memory import memory_split
 from kvtop_lib.engine.server import Server
 from kvtop_lib.params import Arm, Model
@@ -62,7 +63,8 @@ def deployment(server: Server, model: Model, arm: Arm) -> dict[str, Any]:
         "changed": changed_args(server.requested_args, resolved),
         "env": {k: v for k, v in server.command.env.items() if k not in _OF_THE_MACHINE},
         "kv_tokens": resolved.get("max_total_num_tokens"),
-        "max_running_requests": resolved.get("max_running_requests"),
+        "max_running_requests": resolved.get("max_running_requests")
+        or running_cap(server.log_file),
         "width_tokens": resolved.get("speculative_num_draft_tokens") or 1,
         "memory_bytes": server.memory_bytes(),
         "memory": memory_split(resolved, server.iterations_file),

@@ -1,4 +1,4 @@
-"""What a server's log says about its end, in one sentence."""
+"""What a server's log says about its end, in one sentence, and of what it chose by itself."""
 
 from __future__ import annotations
 
@@ -7,6 +7,18 @@ from pathlib import Path
 
 _ERROR = re.compile(r"^(?:\[[^\]]*\]\s*)?((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Exit)\b.*)")
 _HINT = re.compile(r"\b(error|killed|out of memory|unrecognized arguments|no such)\b", re.I)
+
+
+_CAP = re.compile(rb"max_total_num_tokens=\d+,.* max_running_requests=(\d+)\b")
+
+
+def running_cap(file: Path) -> int | None:
+    """Requests that SGLang runs at a time where it was left to choose; its other pages say none."""
+    try:
+        found = _CAP.search(file.read_bytes())
+    except OSError:
+        return None
+    return int(found[1]) if found else None
 
 
 def tail(file: Path, lines: int = 20, max_bytes: int = 65_536) -> list[str]:

@@ -42,12 +42,7 @@ def sentences(ev: Evidence) -> list[Markup]:
         if (ev.deployment(a)[1].get("lossless") or {}).get("role") == "exempt"
     ]
     if exempt:
-        out.append(
-            say(
-                "Exempt, since acceptance is simulated and the text is no answer: {arms}.",
-                arms=listing(exempt),
-            )
-        )
+        out.append(say("Exempt, since acceptance is simulated: {arms}.", arms=listing(exempt)))
     where, itself = ev.deployment(BASELINE_AA)
     if (found := itself.get("lossless") or {}).get("mismatches"):
         source = f"{where}/deployment.json#lossless"

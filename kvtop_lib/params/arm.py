@@ -26,7 +26,7 @@ class Draft(BaseModel):
     min_match : tokens that must have occurred before for an n-gram draft (``mtp_ngram``).
     simulated_accept_len : tokens per verify step that SGLang commits whatever the model says
         (the mean; steps take the whole numbers beside it). Cost without the drafter's quality:
-        the text is no longer the model's.
+        accepted drafts are not the model's tokens.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -139,7 +139,7 @@ class Arm(ParamsFile):
 
     @property
     def lossless(self) -> bool:
-        """Whether the arm's output is the model's: not where acceptance is simulated."""
+        """Whether the output must be the model's; where acceptance is simulated it need not."""
         return self.draft.simulated_accept_len is None
 
     @model_validator(mode="after")

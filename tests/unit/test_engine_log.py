@@ -1,6 +1,6 @@
 """The reason that a log gives for a server's end."""
 
-from kvtop_lib.engine.log import reason, tail
+from kvtop_lib.engine.log import reason, running_cap, tail
 
 
 def test_the_last_exception_is_the_reason(tmp_path):
@@ -27,3 +27,14 @@ def test_the_last_line_or_nothing(tmp_path):
     log.write_bytes(b"a\n" * 50_000 + b"last \xff\n\n")
     assert reason(log).startswith("last")
     assert len(tail(log, 5)) == 5
+
+
+def test_the_cap_that_the_engine_chose(tmp_path):
+    log = tmp_path / "server.log"
+    assert running_cap(log) is None
+    log.write_text(
+        "[2026-01-01 10:00:00] server_args={'max_running_requests': None}\n"
+        "[2026-01-01 10:00:01] max_total_num_tokens=40000, chunked_prefill_size=4096, "
+        "max_prefill_tokens=16384, max_running_requests=4096, context_len=2048\n"
+    )
+    assert running_cap(log) == 4096

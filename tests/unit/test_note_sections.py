@@ -208,7 +208,8 @@ def test_published_formulae_stand_beside_the_measurement(rich, tmp_path):
     assert first["measured"] == pytest.approx(1.3)
     last = sheet.iloc[-1]
     assert last["load"].value == 32 and last["measured"].value == pytest.approx(0.9)
-    assert last["Leviathan et al."].value > 1.0 > last["measured"].value, "load costs it nothing"
+    lone = 1.7 / (1 + 0.35 * 1.7 / 0.9 / 0.9)  # its iteration is 1.7 / 0.9 of the baseline's there
+    assert last["Leviathan et al."].value == pytest.approx(lone, rel=0.01)
     text = plain(Article(rich).figure("prediction"))
     assert "ICML 2023, theorem 3.8" in text and "takes verifying several tokens to cost no" in text
 
@@ -238,10 +239,8 @@ def test_simulated_acceptance_is_shown_and_never_the_default(tmp_path, monkeypat
     assert found["recommended"]["arm"] == "baseline"
     note = Article(run)
     assert "mtp_w4" not in note.ev.drafting and "mtp_w4" in set(note.ev.points["arm"])
-    assert (
-        "Exempt, since acceptance is simulated and the text is no answer: MTP, every draft "
-        "accepted (simulated)." in plain(note.lossless())
-    )
+    said = "Exempt, since acceptance is simulated: MTP, every draft accepted (simulated)."
+    assert said in plain(note.lossless())
 
 
 def test_how_outputs_part_is_told_beside_the_a_a_pair(tmp_path):

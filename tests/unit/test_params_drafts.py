@@ -141,7 +141,7 @@ def test_the_reserve_arm_differs_from_its_reference_in_the_widest_draft_alone():
 
 def test_the_cap_is_left_to_sglang_or_lifted():
     flag = "max-running-requests"
-    assert command("mtp_w2").args[flag] == 48 and command("mtp_w2_lifted").args[flag] == 2048
+    assert command("mtp_w2").args[flag] == 48 and command("mtp_w2_lifted").args[flag] == 4096
     for name in ("mtp_w2_shipped", "baseline_shipped"):
         assert flag not in command(name).args
     lifted = {k: v for k, v in command("mtp_w2_lifted").args.items() if k != flag}
