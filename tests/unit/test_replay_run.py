@@ -147,7 +147,8 @@ def test_two_replays_do_not_write_into_one_folder(tmp_path):
                 refused.append(str(told))
         return Play()
 
-    plan = dataclasses.replace(PLAN, window_s=0.3)
+    # the first point must outlast the second's attempt, however slow the machine
+    plan = dataclasses.replace(PLAN, window_s=0.3, drain_s=60, timeout_s=60)
     with ScriptedServer(script=second) as server:
         requests, _, _ = play_point(server, tmp_path, plan=plan)
     assert len(requests) and len(refused) == 1 and "another replay is writing to" in refused[0]
