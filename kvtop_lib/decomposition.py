@@ -8,9 +8,14 @@ where batch is the mean number of requests in such an iteration, iteration time 
 and busy share the part of the window that they fill. The product is exact for the server's own
 tokens; the residual against the *client's* throughput holds what is left out: first tokens, which
 prefills yield, and requests at the edges of the window.
+
+A published copy of a run holds no iterations but the factors worked out from them (`RECORD`).
 """
 
 from __future__ import annotations
+
+import json
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -23,6 +28,10 @@ FACTORS = ("acceptance", "iteration_time", "batch", "busy_share")
 TOLERANCE = 0.02
 """Largest residual of a log ratio that passes for an explanation."""
 
+RECORD = "factors.jsonl"
+"""In a copy of a run: one line per point, its folder under ``point`` and what `factors` gives."""
+
+ITERATIONS = "iterations.parquet"
 COLUMNS = ("t_s", "dur_s", "mode", "bs", "committed_tokens")
 STEPS = ("decode", "verify")
 
@@ -102,17 +111,49 @@ def of_run(run: Run) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        ``arm``, ``workload``, ``load``, ``c``, ``block``, ``line``, ``output_tok_s`` and the
-        columns of `factors`; what `by_load` takes. Points without a record have no row.
+        ``arm``, ``workload``, ``load``, ``c``, ``block``, ``line``, ``output_tok_s``, the columns
+        of `factors`, and where they stand: ``point`` (folder) and ``record`` (`ITERATIONS`, or
+        `RECORD` in a copy). What `by_load` takes; points without a record have no row.
+
+    Raises
+    ------
+    KvtopError
+        As `factors`, and when `RECORD` is damaged.
     """
     where, rows = ["arm", "workload", "load", "c", "block", "line", "output_tok_s"], []
+    kept = _read(run.path / RECORD)
     for point in run.results().query("status == 'ok'").to_dict("records"):
-        iterations = read_iterations(run.folder(point))
+        folder = run.folder(point)
+        place = folder.relative_to(run.path).as_posix()
+        iterations = read_iterations(folder)
         if iterations is not None:
-            window = read_json(run.folder(point) / "recording.json")["window"]
-            found = factors(iterations, window["w0_s"], window["w1_s"])
-            rows.append({**{k: point[k] for k in where}, **found})
-    return pd.DataFrame(rows, columns=[*where, *FACTORS, "tok_s"])
+            window = read_json(folder / "recording.json")["window"]
+            found = {**factors(iterations, window["w0_s"], window["w1_s"]), "record": ITERATIONS}
+        elif place in kept:
+            found = {**kept[place], "record": RECORD}
+        else:
+            continue
+        rows.append({**{k: point[k] for k in where}, **found, "point": place})
+    return pd.DataFrame(rows, columns=[*where, *FACTORS, "tok_s", "point", "record"])
+
+
+def _read(file: Path) -> dict[str, dict[str, float]]:
+    """Factors by the folder of their point; none when absent."""
+    kept = {}
+    text = file.read_text(encoding="utf-8") if file.is_file() else ""
+    for number, line in enumerate(text.splitlines(), 1):
+        try:
+            row = json.loads(line)
+            kept[row["point"]] = {k: float(row[k]) for k in (*FACTORS, "tok_s")}
+        except (ValueError, TypeError, KeyError) as e:
+            raise KvtopError(f"{file}, line {number}: not a point's factors; publish again") from e
+    return kept
+
+
+def write_record(run: Run, file: Path) -> None:
+    """Write `RECORD`, from which `of_run` gives the same factors without the iterations."""
+    points = of_run(run)[["point", *FACTORS, "tok_s"]].to_dict("records")
+    file.write_text("".join(json.dumps(row) + "\n" for row in points), encoding="utf-8")
 
 
 def by_load(points: pd.DataFrame, baseline: str = "baseline") -> pd.DataFrame:

@@ -151,10 +151,12 @@ def derive_all(profile: Profile, run: Path) -> None:
 
 def render(profile: Profile, run: Path) -> None:
     """Render the note of a run."""
-    from kvtop_lib.note import render_note
+    from kvtop_lib.note import Article, planned, render_note
 
     out = paths.outputs_dir() / "note.html" if profile.id == "reproduce" else run / "note.html"
     say(f"note: {render_note(run, out)}")
+    if unfinished := planned.unfinished(Article(run).ev):
+        say(f"  {unfinished.striptags()}")
 
 
 def do(profile_name: str, name: str, caller: int | None = None) -> None:

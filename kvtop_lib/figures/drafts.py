@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import altair as alt
 import pandas as pd
@@ -71,7 +72,10 @@ PLANE_PX = 330
 
 
 def _load_labels(data: pd.DataFrame, domain: tuple[float, float], base: alt.Chart) -> list:
-    """A layer per side of the points; both ends of an arm's path choose their places first."""
+    """A layer per side of the points; both ends of an arm's path choose their places first.
+
+    What finds no place off points and lines goes without; its tooltip has the load.
+    """
     span = math.log(domain[1] / domain[0])
     place = [
         tuple(math.log(v / domain[0]) / span for v in pair)
@@ -82,16 +86,20 @@ def _load_labels(data: pd.DataFrame, domain: tuple[float, float], base: alt.Char
     named = "{:g} starts/s" if axis_of(data) == "rates" else "c = {:g}"
     texts = [named.format(c) if end else f"{c:g}" for c, end in zip(data["c"], outer, strict=True)]
     order = sorted(range(len(texts)), key=lambda i: not outer[i])
-    sides = labels.place(place, texts, order, PLANE_PX)
+    rank = data.assign(rank=range(len(data))).sort_values("c").groupby("title", sort=False)["rank"]
+    lines = [(place[i], place[j]) for _, path in rank for i, j in pairwise(path)]
+    lines.append(((0.0, 0.0), (1.0, 1.0)))  # as many tokens as they cost
+    needed = [i for i in order if outer[i]]
+    sides = labels.place(place, texts, order, PLANE_PX, lines=lines, needed=needed)
     shown = data.assign(label=texts, side=sides)
     found = []
-    for side, (x, y) in labels.SIDES.items():
-        here, gap = shown[shown["side"] == side], labels.GAP_PX[side]
-        align = {1: "left", -1: "right"}.get(x, "center")
+    for side, (runs, dx, dy) in labels.SIDES.items():
+        here = shown[shown["side"] == side]
         if len(here):
             mark = base.properties(data=here).mark_text(
-                align=align, baseline="middle", dx=x * gap, dy=y * gap, fontSize=labels.FONT_PX
-            )
+                align={1: "left", -1: "right"}.get(runs, "center"), baseline="middle",
+                dx=dx, dy=dy, fontSize=labels.FONT_PX,
+            )  # fmt: skip
             found.append(mark.encode(text="label:N"))
     return found
 

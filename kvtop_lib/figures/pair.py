@@ -25,7 +25,7 @@ def pair(frame: pd.DataFrame) -> alt.LayerChart:
     data = frame.assign(
         share=frame["tok_s"] / longest,
         load=[f"c = {c}" for c in frame["c"]],
-        text=[f"{f'{v:,.1f}'.removesuffix('.0')} tok/s" for v in frame["tok_s"]],
+        text=[f"{v:,.{int(v % 1 > 0)}f} tok/s" for v in frame["tok_s"]],
         row=[f"c = {c} · {d}" for c, d in zip(frame["c"], frame["drafting"], strict=True)],
     )
     rows = data["row"].tolist()

@@ -7,9 +7,10 @@ import pandas as pd
 from markupsafe import Markup
 
 from kvtop_lib import figures
+from kvtop_lib.note import planned
 from kvtop_lib.note.captions import Caption
 from kvtop_lib.note.change import Change
-from kvtop_lib.note.claims import at, shape
+from kvtop_lib.note.claims import at, sentences, shape
 from kvtop_lib.note.evidence import Evidence
 from kvtop_lib.note.plate import Plate
 from kvtop_lib.note.prose import Value, listing, say
@@ -22,9 +23,9 @@ server is said not to keep up."""
 
 _HEADLINE = {
     "none": "Drafting against no drafting under arrivals: nothing to compare yet",
-    "gain": "Drafting lengthened the wait for the first token at every arrival rate we measured",
-    "loss": "Drafting shortened the wait for the first token at every arrival rate we measured",
-    "same": "Drafting left the wait for the first token as it was at every measured rate",
+    "gain": "Drafting lengthened the wait for the first token at every {every}",
+    "loss": "Drafting shortened the wait for the first token at every {every}",
+    "same": "Drafting left the wait for the first token as it was at every {every}",
 }
 _TURNS = "What drafting does to the wait for the first token depends on the arrival rate"
 _WORD = {"gain": "is longer", "loss": "is shorter", "same": "is about as long"}
@@ -37,21 +38,26 @@ def waits(ev: Evidence) -> list[Change]:
 
 def headline(ev: Evidence) -> Markup:
     """The title of a page that knows rates only."""
-    return say(_HEADLINE.get(shape(waits(ev)), _TURNS))
+    found = waits(ev)
+    if not found:
+        return say(_HEADLINE["none"])
+    return say(_HEADLINE.get(shape(found), _TURNS), every=planned.every(ev, found))
 
 
 def standfirst(ev: Evidence) -> Markup:
     """Sentences under the title of such a page."""
-    found = waits(ev)
+    found, unfinished = waits(ev), planned.unfinished(ev)
     if not found:
-        return say("No arrival rate has a valid point of both the baseline and a drafting arm.")
+        text = say("No arrival rate has a valid point of both the baseline and a drafting arm.")
+        return sentences(text, unfinished)
     ends = listing([at(x, ev) for x in _ends(found)])
-    return say(
+    text = say(
         "Sessions start at their own times, whether or not the server keeps up. With {arm} the "
         "median wait for the first token, from the time at which a request was due, changes by "
         "{ends}.",
         arm=ev.title(ev.primary), ends=ends,
     )  # fmt: skip
+    return sentences(text, planned.gaps(ev), unfinished)
 
 
 def _ends(changes: list[Change]) -> list[Change]:

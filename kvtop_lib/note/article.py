@@ -107,7 +107,7 @@ class Article:
 
     def reproduce(self) -> Html:
         """The commands that make and re-render this page."""
-        profile = self.ev.field("profile.id") or head.run_name(self.ev)
+        profile = self.ev.field("profile.id") or self.ev.name
         text = say(
             "Measure again, from installation to this page: <code>make reproduce</code> (profile "
             "{p}). Render again from the records, without a server: <code>make note</code>.",

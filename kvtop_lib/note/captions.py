@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from markupsafe import Markup
 
-from kvtop_lib.note.claims import at, crossing, near_note, primary_changes, shape, standings
+from kvtop_lib.note import planned
+from kvtop_lib.note.change import Change
+from kvtop_lib.note.claims import (
+    at,
+    crossing,
+    near_note,
+    primary_changes,
+    sentences,
+    shape,
+    standings,
+)
 from kvtop_lib.note.evidence import Evidence
 from kvtop_lib.note.prose import Value, listing, say
 from kvtop_lib.tables import pick
@@ -16,17 +26,25 @@ STEADY = 0.05
 """Relative change from the lowest to the highest load below which a quantity barely moves."""
 
 _MOVES = {  # (acceptance moves, cost relative to the baseline moves)
-    (False, True): "Drafts are accepted as often under load as without; what they cost changes.",
-    (False, False): "Neither acceptance nor the relative cost of an iteration moves with load.",
-    (True, True): "Acceptance and the relative cost of an iteration both move with load.",
-    (True, False): "Acceptance moves with load; the relative cost of an iteration barely does.",
+    (False, True): "Drafts are accepted as often at {high} as at {low}; what they cost changes.",
+    (False, False): "From {low} to {high} neither acceptance nor the relative cost of an iteration "
+    "moves.",
+    (True, True): "From {low} to {high} acceptance and the relative cost of an iteration both "
+    "move.",
+    (True, False): "From {low} to {high} acceptance moves; the relative cost of an iteration "
+    "barely does.",
 }
 _PAYS = {  # (at the lowest load, at the highest)
-    (True, False): "Drafts yield more than they cost at the lowest load, and less at the highest.",
-    (True, True): "Drafts yield more than they cost, at the lowest load and at the highest.",
-    (False, False): "Drafts cost more than they yield, at the lowest load and at the highest.",
-    (False, True): "Drafts cost more than they yield at the lowest load, and less at the highest.",
+    (True, False): "Drafts yield more than they cost at {low}, and less at {high}.",
+    (True, True): "Drafts yield more than they cost, at {low} and at {high}.",
+    (False, False): "Drafts cost more than they yield, at {low} and at {high}.",
+    (False, True): "Drafts cost more than they yield at {low}, and less at {high}.",
 }
+
+
+def _ends(ev: Evidence, changes: list[Change]) -> dict[str, Markup]:
+    """Lowest and highest load with a valid pair, in words."""
+    return {"low": planned.lowest(ev, changes), "high": planned.highest(ev, changes)}
 
 
 def core(ev: Evidence, isolated: bool = False) -> Caption:
@@ -66,17 +84,21 @@ def _chooses(arm: dict) -> bool:
 
 def throughput(ev: Evidence) -> Caption:
     """Claim and body of the throughput figure's caption."""
-    what = shape(primary_changes(ev))
+    changes = primary_changes(ev)
+    if not changes:
+        return say("There is no pair of curves to compare."), sentences(*ev.remarks("throughput"))
     claim = {
-        "gain_then_loss": "The curves cross: the gain at low load does not reach high load.",
-        "gain": "The drafting arm stays above the baseline at every measured load.",
-        "loss": "The drafting arm stays below the baseline at every measured load.",
+        "gain_then_loss": "The curves cross: the gain at {low} does not reach {high}.",
+        "gain": "The drafting arm stays above the baseline at every {every}.",
+        "loss": "The drafting arm stays below the baseline at every {every}.",
         "same": "The curves lie on each other.",
-        "gain_fades": "The curves meet: the gain of drafting is spent before the highest load.",
-        "none": "There is no pair of curves to compare.",
-    }.get(what, "The curves of drafting and baseline change places with load.")
-    sides = [s for c in dict.fromkeys((ev.loads[0], ev.loads[-1])) if (s := standings(ev, c))]
-    return say(claim), Markup(" ").join([*sides, *ev.remarks("throughput")])
+        "gain_fades": "The curves meet: the gain at {low} is spent before {high}.",
+    }.get(shape(changes), "The curves of drafting and baseline change places with load.")
+    ends = dict.fromkeys((changes[0].c, changes[-1].c))
+    words = {**_ends(ev, changes), "every": planned.every(ev, changes)}
+    return say(claim, **words), sentences(
+        *(standings(ev, c) for c in ends), *ev.remarks("throughput")
+    )
 
 
 def ttft(ev: Evidence) -> Caption:
@@ -143,7 +165,7 @@ def mechanism(ev: Evidence) -> Caption:
     low, high = rows[0], rows[-1]
     arm = ev.title(ev.primary)
     moves = [abs(high[k].value / low[k].value - 1) > STEADY for k in ("accept", "cost")]
-    claim = say(_MOVES[tuple(moves)])
+    claim = say(_MOVES[tuple(moves)], **_ends(ev, [x["cost_change"] for x in rows]))
     body = say(
         "{arm} advances {al} tokens per iteration at {cl} and {ah} at {ch}; its iteration takes "
         "{il} and {ih}.",
@@ -165,7 +187,7 @@ def plane(ev: Evidence) -> Caption:
         return say("Yield and cost cannot be set side by side."), Markup("")
     low, high = rows[0], rows[-1]
     pays_low, pays_high = (r["step"].value > r["cost"].value for r in (low, high))
-    claim = say(_PAYS[pays_low, pays_high])
+    claim = say(_PAYS[pays_low, pays_high], **_ends(ev, [x["cost_change"] for x in rows]))
     body = say(
         "For {arm} an iteration costs {l} times the baseline's at {cl} and {h} times at {ch}. "
         "Above the diagonal a decoding request moves faster than in the baseline, below it slower.",
@@ -188,5 +210,5 @@ def _yield_cost(ev: Evidence) -> list[dict]:
         if accept and step and iteration and cost:
             times = Value(f"{cost.ratio:.2f}", cost.percent.source, cost.ratio)
             found = {"accept": accept, "step": step, "iteration": iteration, "cost": times}
-            rows.append({"c": c, **found})
+            rows.append({"c": c, "cost_change": cost, **found})
     return rows

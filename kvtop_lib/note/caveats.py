@@ -5,7 +5,7 @@ from __future__ import annotations
 from markupsafe import Markup, escape
 
 from kvtop_lib import tables
-from kvtop_lib.note import ablated, troubles
+from kvtop_lib.note import ablated, planned, troubles
 from kvtop_lib.note.cite import listed
 from kvtop_lib.note.evidence import Evidence
 from kvtop_lib.note.prose import Value, listing, say
@@ -15,6 +15,7 @@ from kvtop_lib.stats import RATES
 def caveats(ev: Evidence) -> list[Markup]:
     """Limits of the evidence, the weightiest first; each only when it applies."""
     found = [
+        _unfinished(ev),
         _repeats(ev),
         _noise_floor(ev),
         _bundles(ev),
@@ -44,8 +45,18 @@ def blocks(ev: Evidence) -> Value:
     return Value(str(n), f"{ev.origin}:distinct(block)", float(n))
 
 
+def _unfinished(ev: Evidence) -> Markup | None:
+    text = planned.unfinished(ev)
+    return text and say(
+        "<b>The rest of the run.</b> {t} Numbers, intervals and words can change with them.", t=text
+    )
+
+
 def _repeats(ev: Evidence) -> Markup:
     n = blocks(ev)
+    if planned.unmeasured(ev):
+        return say("<b>How sure the differences are.</b> Every point is to have n = {n} windows, "
+                   "each of another server lifetime; not all are measured yet.", n=n)  # fmt: skip
     if n.value == 1:
         return say(
             "<b>How sure the differences are.</b> Every point is one window of one server "

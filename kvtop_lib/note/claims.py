@@ -5,6 +5,7 @@ from __future__ import annotations
 from markupsafe import Markup
 
 from kvtop_lib import stats
+from kvtop_lib.note import planned
 from kvtop_lib.note.change import NEAR, Change
 from kvtop_lib.note.evidence import Evidence
 from kvtop_lib.note.prose import NBSP, Value, listing, say
@@ -44,24 +45,28 @@ def shape(changes: list[Change]) -> str:
     return names.get(tuple(course), "mixed")
 
 
-_HEADLINE = {
+_HEADLINE = {  # few, many, every: `kvtop_lib.note.planned`
     "none": "Drafting against no drafting: nothing to compare yet",
-    "gain": "Drafting paid at every load we measured",
-    "loss": "Drafting paid at no load we measured",
-    "same": "Drafting made no clear difference at any load we measured",
-    "gain_then_loss": "Drafting pays while few requests are in flight, and costs output under load",
-    "loss_then_gain": "Drafting costs output while few requests are in flight, and pays under load",
-    "gain_fades": "Drafting pays while few requests are in flight; the gain is gone when many are",
-    "loss_fades": "Drafting costs output while few requests are in flight; load makes it even",
-    "gain_grows": "Drafting pays only once requests share the server",
-    "loss_grows": "Drafting makes no clear difference to few requests, and costs output under load",
+    "gain": "Drafting paid at every {every}",
+    "loss": "Drafting paid at no {every}",
+    "same": "Drafting made no clear difference at any {every}",
+    "gain_then_loss": "Drafting pays {few}, and costs output {many}",
+    "loss_then_gain": "Drafting costs output {few}, and pays {many}",
+    "gain_fades": "Drafting pays {few}; {many} the gain is gone",
+    "loss_fades": "Drafting costs output {few}; {many} it makes no clear difference",
+    "gain_grows": "Drafting makes no clear difference {few}, and pays {many}",
+    "loss_grows": "Drafting makes no clear difference {few}, and costs output {many}",
     "mixed": "Drafting helps at some loads and hurts at others, in no simple order",
 }
 
 
 def headline(ev: Evidence) -> Markup:
     """The title: the course of the primary arm's throughput, in words."""
-    return say(_HEADLINE[shape(primary_changes(ev))])
+    changes = primary_changes(ev)
+    if not changes:
+        return say(_HEADLINE["none"])
+    words = {k: getattr(planned, k)(ev, changes) for k in ("few", "many", "every")}
+    return say(_HEADLINE[shape(changes)], **words)
 
 
 def primary_changes(ev: Evidence) -> list[Change]:
@@ -85,18 +90,24 @@ def crossing(changes: list[Change], ev: Evidence) -> Markup:
             a=ev.load_value(last),
             b=ev.load_value(first),
         )
-    if what in ("gain", "gain_fades") and changes:
-        return say("No load up to {c} turns the gain into a loss.", c=ev.load_value(changes[-1].c))
+    every = planned.every(ev, changes) if changes else Markup("")
+    if what in ("gain", "gain_fades"):
+        return say(
+            "No {every} up to {c} turns the gain into a loss.",
+            every=every,
+            c=ev.load_value(changes[-1].c),
+        )
     if what in ("loss", "loss_grows", "loss_fades", "same"):
-        return say("No measured load shows a gain, so there is no crossover to report.")
+        return say("No {every} shows a gain, so there is no crossover to report.", every=every)
     return say("The course is not a single turn from gain to loss, so no crossover is named.")
 
 
 def standfirst(ev: Evidence) -> Markup:
     """Two or three sentences under the title."""
-    changes = primary_changes(ev)
+    changes, unfinished = primary_changes(ev), planned.unfinished(ev)
     if not changes:
-        return say("No load has a valid point of both the baseline and a drafting arm.")
+        text = say("No load has a valid point of both the baseline and a drafting arm.")
+        return sentences(text, unfinished)
     low, high = changes[0], changes[-1]
     text = say(
         "{arm} {does} output throughput ({at}).",
@@ -106,7 +117,12 @@ def standfirst(ev: Evidence) -> Markup:
     )
     if high is not low:
         text += say(" At {c} the change is {p}.", c=ev.load_value(high.c), p=high.percent)
-    return text + Markup(" ") + crossing(changes, ev)
+    return sentences(text, crossing(changes, ev), planned.gaps(ev), unfinished)
+
+
+def sentences(*texts: Markup | None) -> Markup:
+    """Sentences after one another; those that are None are left out."""
+    return Markup(" ").join(t for t in texts if t)
 
 
 def standings(ev: Evidence, c: int) -> Markup | None:

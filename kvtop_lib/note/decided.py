@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
-from kvtop_lib import figures, tables
+from kvtop_lib import figures
 from kvtop_lib.decision.judge import BASELINE, RULE
 from kvtop_lib.note.captions import Caption
 from kvtop_lib.note.evidence import Evidence
@@ -32,7 +32,7 @@ def decision(ev: Evidence) -> Plate | None:
         return None
     first = found[0][1]
     rows = [
-        {"arm": arm["arm"], "title": tables_title(ev, arm["arm"]), **point}
+        {"arm": arm["arm"], "title": str(ev.title(arm["arm"])), **point}
         for arm in first["arms"]
         for point in arm["points"]
     ]
@@ -44,11 +44,6 @@ def decision(ev: Evidence) -> Plate | None:
     metric = say("{rule}", rule=Value(RULE, "kvtop_lib.decision:RULE"))
     sheet = pd.DataFrame([row for place in found for row in _ranges(ev, *place, len(found) > 1)])
     return Plate("decision", (chart,), data, caption(ev, *found[0]), metric, sheet=sheet)
-
-
-def tables_title(ev: Evidence, arm: str) -> str:
-    """Title of an arm as text."""
-    return str(tables.pick(ev.arms, f"{arm}.title") or arm)
 
 
 def load(c: float, source: str) -> Value:

@@ -49,9 +49,9 @@ class Derived:
 
     @cached_property
     def decomposed(self) -> pd.DataFrame:
-        """`decomposition.by_load` of the points by lanes, and their pairs of lines and folders.
+        """`decomposition.by_load` of the points by lanes, with their pairs of lines and folders.
 
-        No row where the iterations were not recorded, as in a published copy.
+        ``record`` is the file that holds the factors; no row where no iterations were recorded.
         """
         results = pd.DataFrame() if self.quoted else self.run.results()
         known = "output_tok_s" in results
@@ -60,19 +60,18 @@ class Derived:
             return pd.DataFrame()
         points = points[points["c"].notna() & points["output_tok_s"].notna()]
         points = points.astype({"c": int})
-        folders = {
-            r["line"]: self.run.folder(r).relative_to(self.run.path).as_posix()
-            for r in results.to_dict("records")
-        }
         base = points[points["arm"] == self.reference]
         found = decomposition.by_load(points, self.reference)
         keys = ["workload", "c", "block"]
-        both = points.merge(base[[*keys, "line"]], on=keys, suffixes=("", "_base"))
-        pairs = {
-            key: list(zip(own["line"], own["line_base"], strict=True))
-            for key, own in both.groupby(["arm", "c"])
-        }
-        lines = [pairs[r.arm, r.c] for r in found.itertuples()]
+        both = points.merge(base[[*keys, "line", "point"]], on=keys, suffixes=("", "_base"))
+        pairs = {key: own for key, own in both.groupby(["arm", "c"])}
+        owns = [pairs[r.arm, r.c] for r in found.itertuples()]
         return found.assign(
-            lines=lines, folders=[[(folders[a], folders[b]) for a, b in own] for own in lines]
+            lines=[_pairs(own, "line") for own in owns],
+            folders=[_pairs(own, "point") for own in owns],
+            record=[own["record"].iloc[0] for own in owns],
         )
+
+
+def _pairs(own: pd.DataFrame, column: str) -> list[tuple[Any, Any]]:
+    return list(zip(own[column], own[f"{column}_base"], strict=True))

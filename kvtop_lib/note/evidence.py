@@ -135,6 +135,11 @@ class Evidence(Cited, Derived):
         return stats.noise_floor(stats.summarise(pairs))
 
     # -- values with a source -------------------------------------------------------------
+    @property
+    def name(self) -> Value:
+        """Name that the run was measured under, else its folder's."""
+        return self.field("run") or Value(self.run.name, "folder")
+
     def title(self, arm: str) -> Value:
         """Title of an arm."""
         text = self.arms.get(arm, {}).get("title") or arm
@@ -144,10 +149,13 @@ class Evidence(Cited, Derived):
     def load_value(self, c: float) -> Value:
         """``c = 8``, or ``0.50 starts/s``."""
         line = int(self.points.loc[self.points["c"] == c, "line"].min())
-        if self.axis == stats.RATES:
-            text = f"{c:.2f}" if round(c, 2) == c else f"{c:g}"
-            return Value(f"{text}{NBSP}starts/s", self.cite_rate(line), float(c))
-        return Value(f"c{NBSP}={NBSP}{c:g}", self.cite_load(line), float(c))
+        return self.load_text(c, (self.cite_load, self.cite_rate)[self.axis == stats.RATES](line))
+
+    def load_text(self, c: float, source: str) -> Value:
+        """A load in the words of `load_value`, whatever names it."""
+        rate = f"{c:.2f}" if round(c, 2) == c else f"{c:g}"
+        text = f"{rate}{NBSP}starts/s" if self.axis == stats.RATES else f"c{NBSP}={NBSP}{c:g}"
+        return Value(text, source, float(c))
 
     def mean(self, arm: str, c: int, column: str, unit: str, scale: float = 1.0) -> Value | None:
         """Mean over blocks, None when no block has it; ``scale`` 1000 shows seconds as ms."""

@@ -7,17 +7,12 @@ from datetime import datetime
 from markupsafe import Markup
 
 from kvtop_lib import tables
-from kvtop_lib.note import arrivals, caveats, claims, method
+from kvtop_lib.note import arrivals, caveats, claims, method, planned
 from kvtop_lib.note.change import Change
 from kvtop_lib.note.evidence import Evidence
 from kvtop_lib.note.parts import Html, Tile, section
 from kvtop_lib.note.prose import Value, listing, say
 from kvtop_lib.stats import RATES
-
-
-def run_name(ev: Evidence) -> Value:
-    """Name of the run."""
-    return Value(ev.run.name, "manifest.json#run")
 
 
 def day(ev: Evidence) -> Value | None:
@@ -38,7 +33,7 @@ def header(ev: Evidence) -> Html:
         ev.field("model.title"),
         ev.field("model.device", text=device),
     ]
-    byline = [day(ev), say("run {r}", r=run_name(ev)), method.commit(ev)]
+    byline = [day(ev), say("run {r}", r=ev.name), method.commit(ev)]
     says = arrivals if ev.axis == RATES else claims
     return framed(kicker, says.headline(ev), says.standfirst(ev), byline)
 
@@ -96,7 +91,11 @@ def wait_tile(ev: Evidence, x: Change, column: str = "ttft_s_p50") -> Tile:
 
 def _n(ev: Evidence) -> Tile:
     ok = say("{ok} of {all} points are ok", ok=ev.count("ok"), all=ev.count())
-    return Tile(say("n = {n}", n=caveats.blocks(ev)), say("windows per point"), ok)
+    per = say("windows per point")
+    if left := planned.unmeasured(ev):
+        ok += say(", {n} are not measured yet", n=left[0])
+        per = say("windows planned per point")
+    return Tile(say("n = {n}", n=caveats.blocks(ev)), per, ok)
 
 
 def tone(change: Change, rising_is_bad: bool = False) -> str:

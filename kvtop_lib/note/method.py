@@ -213,7 +213,7 @@ def source(ev: Evidence, numbers: list[int]) -> Markup:
     at = commit(ev)
     text = say(
         "Source: run {run} · results.jsonl {lines}{at}",
-        run=Value(ev.run.name, "manifest.json#run"),
+        run=ev.name,
         lines=lines,
         at=say(" · {c}", c=at) if at else Markup(""),
     )

@@ -55,7 +55,7 @@ def factor(ev: Evidence, row: pd.Series, key: str) -> Value:
     value = float(np.exp(row[key]))
     pairs = [(b, a) if key == "iteration_time" else (a, b) for a, b in row["folders"]]
     where = ",".join(f"{a}|{b}" for a, b in pairs)
-    return Value(f"{value:.2f}", f"iterations.parquet#{where}:ratio({key})", value)
+    return Value(f"{value:.2f}", f"{row['record']}#{where}:ratio({key})", value)
 
 
 def caption(ev: Evidence, own: pd.DataFrame) -> Caption:

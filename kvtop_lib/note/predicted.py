@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from kvtop_lib import figures
 from kvtop_lib.note.captions import Caption
-from kvtop_lib.note.decided import by_lanes, load, tables_title
+from kvtop_lib.note.decided import by_lanes, load
 from kvtop_lib.note.evidence import Evidence
 from kvtop_lib.note.plate import Plate
 from kvtop_lib.note.prose import Value, listing, percent, quantity, say
@@ -30,7 +30,7 @@ def prediction(ev: Evidence) -> Plate | None:
         return None
     held = pd.DataFrame(model["held_out"]).astype({"c": int})
     data = held.assign(
-        title=[tables_title(ev, a) for a in held["arm"]], lines=[[n] for n in held["line"]]
+        title=[str(ev.title(a)) for a in held["arm"]], lines=[[n] for n in held["line"]]
     ).drop(columns="line")
     chart = figures.predicted(data.drop(columns="lines"), ev.titles)
     metric = say(

@@ -12,6 +12,7 @@ Sources are written so that a reader (and a test) can recompute them::
     results.jsonl:count(status=ok)             lines that count (last attempts) with a status
     manifest.json#profile.window_s             a field of another file of the run
     iterations.parquet#A|B,C|D:ratio(batch)    geometric mean of factors over pairs of points
+    factors.jsonl#A|B,C|D:ratio(batch)         the same in a published copy of a run
 
 Those of published tables are listed in `kvtop_lib.tables.quoted`.
 """
@@ -75,6 +76,7 @@ def say(template: str, **parts: Any) -> Markup:
     """
     if _DIGIT.search(template):
         raise TypeError(f"typed number in prose: {template!r}")
+    template = template.replace(" = {", f"{NBSP}={NBSP}{{")  # ``n = {n}`` stays on one line
     return Markup(template).format(**{k: _checked(k, v) for k, v in parts.items()})
 
 

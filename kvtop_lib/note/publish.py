@@ -1,8 +1,9 @@
 """A small copy of a run that can be committed: ``python -m kvtop_lib.note.publish RUN FOLDER``.
 
-It holds what a reader cites: the note, results.jsonl, manifest, deployments and decision, the table
-behind every figure as CSV, and the figures as SVG and PNG. Raw records stay with the run. Of
-published evidence (``published:NAME``) it holds the note, tables and figures.
+It holds what a reader cites: the note, results.jsonl, manifest, plan, deployments and decision, the
+factors of every point, the table behind every figure as CSV, and the figures as SVG and PNG. The
+note is rendered from the copy, so whoever has the copy can render it again. Raw records stay with
+the run. Of published evidence (``published:NAME``) it holds the note, tables and figures.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ import argparse
 import sys
 from pathlib import Path
 
-from kvtop_lib import paths
+from kvtop_lib import decomposition, paths
 from kvtop_lib.figures import to_png, to_svg
 from kvtop_lib.note.article import Article
 from kvtop_lib.note.page import render_note
 from kvtop_lib.note.plate import Plate
 from kvtop_lib.note.quoted import QuotedArticle, is_published
-from kvtop_lib.store import Run, write_json
+from kvtop_lib.store import write_json
 from kvtop_lib.tables import readme_table
 from kvtop_lib.terms import KvtopError
 
@@ -31,11 +32,15 @@ def publish(run: Path | str, folder: Path | str) -> list[Path]:
         When the run cannot be read or its note cannot be rendered.
     """
     folder = Path(folder)
-    article = QuotedArticle(run) if is_published(run) else Article(run)
-    render_note(run, folder / "note.html")
     try:
-        if not is_published(run):
-            _records(Path(run), folder)
+        if is_published(run):
+            article = QuotedArticle(run)
+            render_note(run, folder / "note.html")
+        else:
+            article = Article(records(Article(run), folder))
+            render_note(folder, folder / "note.html")
+        for file in (folder / "figures").glob("*.*"):  # of an earlier copy
+            file.unlink()
         for name, plate in article.plates().items():
             _figure(folder / "figures", name, plate)
     except OSError as e:
@@ -43,20 +48,39 @@ def publish(run: Path | str, folder: Path | str) -> list[Path]:
     return sorted(f for f in folder.rglob("*") if f.is_file())
 
 
-def _records(run: Path, folder: Path) -> None:
-    records = [
-        run / "results.jsonl",
-        run / "manifest.json",
-        *sorted(run.glob("*/*/deployment.json")),
-    ]
-    for file in records:
-        target = folder / file.relative_to(run)
+def records(article: Article, folder: Path) -> Path:
+    """Write the records of a run that its page needs; the folder.
+
+    Raises
+    ------
+    KvtopError
+        When the folder is the run's own, or the iterations of a point cannot be read.
+    """
+    run = article.ev.run
+    if folder.resolve() == run.path.resolve():
+        raise KvtopError(f"{folder} is the run itself; name another folder for the copy")
+    _clear(folder)
+    files = [run.path / name for name in ("results.jsonl", "manifest.json", "plan.json")]
+    arms = sorted({row["arm"] for row in run.lines()})
+    files += [run.path / "keys" / f"{arm}.key" for arm in arms]  # they say which lines count
+    files += sorted(run.path.glob("*/*/deployment.json"))
+    for file in filter(Path.is_file, files):
+        target = folder / file.relative_to(run.path)
         target.parent.mkdir(parents=True, exist_ok=True)
         text = file.read_text(encoding="utf-8")  # a published record names no folder of a machine
         target.write_text(text.replace(str(paths.repo_root()), "."), encoding="utf-8")
-    (folder / "measured.md").write_text(readme_table(Run(run)) + "\n", encoding="utf-8")
-    if decided := Article(run).ev.decision:
+    decomposition.write_record(run, folder / decomposition.RECORD)
+    (folder / "measured.md").write_text(readme_table(run) + "\n", encoding="utf-8")
+    if decided := article.ev.decision:
         write_json(folder / "decision.json", decided)
+    return folder
+
+
+def _clear(folder: Path) -> None:
+    """Take away the records of an earlier copy that this one may not have."""
+    for pattern in ("plan.json", "decision.json", "keys/*.key", "*/*/deployment.json"):
+        for file in folder.glob(pattern):
+            file.unlink()
 
 
 def _figure(folder: Path, name: str, plate: Plate) -> None:

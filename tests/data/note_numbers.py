@@ -125,10 +125,12 @@ def recompute(run: Path, source: str) -> float | str | None:
     """The value of a source; None for what is no number or text of a record."""
     if quotient := re.fullmatch(r"geomean\((.+)\)/geomean\((.+)\)", source):
         return _geomean(run, quotient[1]) / _geomean(run, quotient[2])
+    if source.startswith("plan.json:"):
+        return _planned(run, source.partition(":")[2])
     file, _, rest = source.partition("#")
     if file.endswith((".json",)):
         return field(json.loads((run / file).read_text()), rest)
-    if file == "iterations.parquet":
+    if file in ("iterations.parquet", "factors.jsonl"):
         return _factor(run, rest)
     if file.endswith((".yaml", ".csv")) and rest:
         return _printed(run / file, rest)
@@ -170,12 +172,28 @@ def _quotient(run: Path, name: str, a: str, b: str) -> float:
         return _of_point(run, a)[name] / _of_point(run, b)[name]
     product = math.prod(_quotient(run, k, a, b) for k in ("acceptance", "batch", "busy_share"))
     product /= _quotient(run, "iteration_time", a, b)
-    speeds = [json.loads((run / x / "point.json").read_text())["output_tok_s"] for x in (a, b)]
-    return speeds[0] / speeds[1] / product
+    speeds = _speeds(run)
+    return speeds[a] / speeds[b] / product
+
+
+def _speeds(run: Path) -> dict[str, float]:
+    """Output throughput by the folder of a point, out of results.jsonl."""
+    found = {}
+    for line in map(json.loads, (run / "results.jsonl").read_text().splitlines()):
+        retry = f".a{line['attempt']}" if line["attempt"] > 1 else ""
+        place = f"{line['arm']}/b{line['block']}/{line['workload']}/{line['load']}{retry}"
+        found[place] = line.get("output_tok_s")
+    return found
 
 
 def _of_point(run: Path, point: str) -> dict[str, float]:
-    """Sums over iterations that end in the window and yield tokens to running requests."""
+    """Sums over iterations that end in the window and yield tokens to running requests.
+
+    Of a copy without iterations: the factors that it holds instead.
+    """
+    if (run / "factors.jsonl").is_file():
+        kept = map(json.loads, (run / "factors.jsonl").read_text().splitlines())
+        return next(row for row in kept if row["point"] == point)
     window = json.loads((run / point / "recording.json").read_text())["window"]
     wanted = ["t_s", "dur_s", "mode", "bs", "committed_tokens"]
     rows = pq.read_table(run / point / "iterations.parquet", columns=wanted).to_pylist()
@@ -222,6 +240,17 @@ def _printed(file: Path, where: str) -> float | str:
     over, slash, under = what.partition("/")
     value = math.prod(at(term) for term in over.split("*"))
     return value / at(under) if slash else value
+
+
+def _planned(run: Path, what: str) -> int:
+    """Points of the plan, or those of them without a line."""
+    steps = json.loads((run / "plan.json").read_text())["lifetimes"]
+    wanted = [(s["arm"], s["block"], s["workload"], load) for s in steps for load in s["loads"]]
+    if what == "count(*)":
+        return len(wanted)
+    lines = map(json.loads, (run / "results.jsonl").read_text().splitlines())
+    done = {(x["arm"], x["block"], x["workload"], x["load"]) for x in lines}
+    return sum(point not in done for point in wanted)
 
 
 def _whole(lines: list[dict], what: str) -> float | None:

@@ -59,6 +59,22 @@ def test_crowded_labels_never_touch_and_ends_come_first():
                 assert not labels.overlap(a, (x - 4, y - 4, x + 4, y + 4))
 
 
+def test_lines_that_run_through_a_box_by_hand():
+    box = (0, 0, 10, 4)
+    for ends in (((-5, 2), (15, 2)), ((5, -9), (5, 9)), ((-1, 5), (6, -1)), ((2, 1), (3, 2))):
+        assert labels.crosses(ends, box) and labels.crosses(ends[::-1], box), ends
+    for ends in (((-5, 5), (15, 5)), ((11, -9), (11, 9)), ((-9, 2), (-1, 2)), ((8, -3), (13, 2))):
+        assert not labels.crosses(ends, box), ends
+
+
+def test_a_label_keeps_off_lines_and_is_left_out_unless_it_is_needed():
+    level = [((0.0, 0.5), (1.0, 0.5))]
+    assert labels.place([(0.5, 0.5)], ["1"], [0], 300, lines=level) == ["above"]
+    fan = [((0.5, 0.5), (x, y)) for x in (0.4, 0.47, 0.5, 0.53, 0.6) for y in (0.4, 0.5, 0.6)]
+    assert labels.place([(0.5, 0.5)], ["c = 1"], [0], 300, lines=fan) == [None]
+    assert labels.place([(0.5, 0.5)], ["c = 1"], [0], 300, lines=fan, needed=[0]) == ["right"]
+
+
 def test_the_plane_names_the_ends_of_every_path(folder):
     spec = to_spec(plates.plane(Evidence.load(folder)).charts[0])
     texts = [x for x in spec["layer"] if (x["mark"] or {}).get("type") == "text"]

@@ -9,9 +9,10 @@ from markupsafe import Markup
 
 from kvtop_lib import decision, figures
 from kvtop_lib.decision import write_decision
-from kvtop_lib.note import Article
+from kvtop_lib.note import Article, plates, publish
 from kvtop_lib.note.caveats import caveats
 from kvtop_lib.store import Run
+from kvtop_lib.terms import KvtopError
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "data"))
 import note_numbers  # noqa: E402
@@ -89,6 +90,42 @@ def test_every_number_is_traced_and_can_be_recomputed(rich):
     checked = note_numbers.held(rich, page)
     assert checked["iterations.parquet"] == 10, "five factors at both ends of the load"
     assert checked["decision.json"] > 20 and checked["results.jsonl"] > 30
+
+
+def test_a_copy_is_enough_for_the_whole_page(rich, tmp_path):
+    copy = publish.records(Article(rich), tmp_path / "copy")
+    own, copied = (whole(Article(folder)) for folder in (rich, copy))
+    assert not list(copy.rglob("*.parquet")) and plain(own) == plain(copied)
+    sources = [[v.source for v in note_numbers.traced(page)] for page in (own, copied)]
+    assert [s.replace("iterations.parquet#", "factors.jsonl#") for s in sources[0]] == sources[1]
+    assert note_numbers.held(copy, copied)["factors.jsonl"] == 10
+
+
+def test_a_copy_of_a_copy_knows_which_lines_count(tmp_path):
+    run = truth.write_run(tmp_path / "r")
+    (run / "keys").mkdir()
+    (run / "keys" / "ngram.key").write_text("another\n")  # its lines were measured under an old one
+    copy = publish.records(Article(run), tmp_path / "copy")
+    again = publish.records(Article(copy), tmp_path / "again")
+    assert "ngram" not in set(Run(again).results()["arm"])
+    for name in ("factors.jsonl", "results.jsonl", "decision.json", "measured.md"):
+        same = (copy / name).read_text().replace('"copy"', '"again"')
+        assert (again / name).read_text() == same, name
+
+
+def whole(note: Article) -> str:
+    figures = [note.figure(name) for name in plates.ALL if note.has(name)]
+    return "\n".join([note.head(), note.tiles(), *figures, note.lossless(), note.method(),
+                      note.caveats(), note.reproduce()])  # fmt: skip
+
+
+def test_a_run_is_not_copied_onto_itself_and_damaged_factors_are_named(folder, tmp_path):
+    with pytest.raises(KvtopError, match="is the run itself; name another folder"):
+        publish.records(Article(folder), folder)
+    copy = publish.records(Article(folder), tmp_path / "copy")
+    (copy / "factors.jsonl").write_text('{"point": "x"}\n')
+    with pytest.raises(KvtopError, match="factors.jsonl, line 1: not a point's factors"):
+        Article(copy).has("decomposition")
 
 
 def test_goodput_by_hand(rich):

@@ -105,7 +105,7 @@ class QuotedArticle(Article):
             subject = Value(one["subject"], f"{where}.subject")
             text = Value(one["text"], f"{where}.text")
             items.append(
-                say("<b>{s}</b>: {v}. {t}.", s=subject, v=Value(one["verdict"], where), t=text)
+                say("<b>{s}</b> – {v}: {t}.", s=subject, v=Value(one["verdict"], where), t=text)
             )
         return Html(as_list(items))
 
