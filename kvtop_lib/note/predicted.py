@@ -110,8 +110,11 @@ def caption(ev: Evidence, model: dict[str, Any]) -> Caption:
     for i, one in enumerate(model["predicted"]):
         if one["arm"] == ev.primary:
             body += [_ratio(ev, i, one), _crossing(ev, i, one)]
-    if any(x["arm"] == ev.primary for x in model["formulae"]):
+    mine = [x for x in model["formulae"] if x["arm"] == ev.primary]
+    if mine:
         body.append(_FORMULAE)
+    if any(x["cost"] is None for x in mine):
+        body.append(say("Where iterations were not recorded, a draft has no known cost (–)."))
     return claim, Markup(" ").join(x for x in body if x)
 
 

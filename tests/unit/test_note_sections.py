@@ -257,6 +257,8 @@ def test_published_formulae_stand_beside_the_measurement(rich, tmp_path):
     row = Article(copy).plate("prediction").sheet.iloc[0]
     assert (row["draft / forward"], row["Leviathan et al."]) == ("–", "–")
     assert row["SmartSpec"].value == pytest.approx(1.7 * 10.9 / 12.25)
+    said = "Where iterations were not recorded, a draft has no known cost"
+    assert said in plain(Article(copy).figure("prediction")) and said not in text
 
 
 def test_simulated_acceptance_is_shown_and_never_the_default(tmp_path, monkeypatch):
