@@ -67,7 +67,7 @@ def flush(url: str, timeout_s: float = 30.0) -> None:
         with direct(request, timeout_s + 10):
             return
     except urllib.error.HTTPError as e:
-        text = e.read().decode("utf-8", "replace").strip()
+        text = " ".join(e.read().decode("utf-8", "replace").split())[:300]
         if e.code in (404, 405):
             raise KvtopError(
                 f"{url} has no /flush_cache, so it is not SGLang; start it anew before a point and "

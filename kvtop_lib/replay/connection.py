@@ -101,7 +101,7 @@ class Connection(asyncio.Protocol):
         raw, head = self._raw, self._head
         raw.end_s = raw.last_s
         if head.status >= 300:
-            text = b"".join(raw.buffers)[:300].decode("utf-8", "replace").strip()
+            text = " ".join(b"".join(raw.buffers)[:300].decode("utf-8", "replace").split())
             kind = f"http_{head.status // 100}xx"
             raw.failure = ("http_error", f"HTTP {head.status}: {text}", kind)
         self.usable = head.keep_alive and not raw.framing.extra and raw.framing.length != -1

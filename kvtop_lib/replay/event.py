@@ -144,5 +144,5 @@ def error_text(event: Event) -> str | None:
 
 
 def storable(said: object) -> str:
-    """What a server said as text that a file can hold: whole characters, and not too many."""
-    return str(said)[:TEXT_LIMIT].encode("utf-8", "replace").decode()
+    """What a server said as one line that a file can hold: whole characters, not too many."""
+    return " ".join(str(said)[:TEXT_LIMIT].encode("utf-8", "replace").decode().split())

@@ -212,6 +212,13 @@ def test_answers_that_are_no_stream(answer, status, failure):
     assert reply.error
 
 
+def test_what_a_server_says_of_an_error_is_one_line():
+    said = b"HTTP/1.1 500 No\r\nContent-Length: 6\r\n\r\na\nb\r\n\xff"
+    event = b'data: {"error":{"message":"out\\nof  memory\\n"}}\n\n'
+    found, _, _ = played([said], [OK, chunk(event), END], requests=2)
+    assert [reply.error for reply, _ in found] == ["HTTP 500: a b \ufffd", "out of memory"]
+
+
 def test_nobody_listens():
     async def main() -> Raw:
         server = await asyncio.start_server(lambda r, w: None, "127.0.0.1", 0)
