@@ -8,6 +8,7 @@ Box = tuple[float, float, float, float]  # left, top, right, bottom in pixels
 Line = Sequence[tuple[float, float]]  # its two ends
 
 FONT_PX, CHAR_PX = 11, 6.6  # height of a label's text, width of one of its characters at most
+APART_PX = 5  # between two labels of one line: "2" and "4" are not "24"
 POINT_PX = 6  # half the side of a marker with its margin
 WIDTHS_PX = (250, 600)  # of the plot, on a phone and in the page's column
 SIDES = {
@@ -102,5 +103,5 @@ def place(
         sides[i] = next(iter([*clear, *(free if i in needed else ())]), None)
         if sides[i]:
             for kept, b in zip(taken, boxes[sides[i]], strict=True):
-                kept.append(b)
+                kept.append((b[0] - APART_PX, b[1], b[2] + APART_PX, b[3]))
     return sides

@@ -45,6 +45,14 @@ def test_boxes_by_hand():
     assert not labels.overlap((0, 0, 2, 2), (2, 0, 4, 2))
 
 
+def test_two_labels_beside_each_other_do_not_read_as_one():
+    below = [((0.0, y), (1.0, y)) for y in (0.5, 0.45)]  # so that both can only stand above
+    for apart_px, second in ((7.2, None), (14.4, "above")):  # a character is 6.6 pixels wide
+        at = [(0.5, 0.5), (0.5 + apart_px / 600, 0.5)]
+        sides = labels.place(at, ["2", "4"], [0, 1], 300, widths_px=(600,), lines=below)
+        assert sides == ["above", second]
+
+
 def test_crowded_labels_never_touch_and_ends_come_first():
     points = [(0.5, 0.5), (0.51, 0.5), (0.52, 0.51), (0.53, 0.5), (0.9, 0.9), (0.91, 0.9)]
     texts = ["c = 1", "2", "4", "c = 8", "c = 1", "c = 8"]
