@@ -88,7 +88,7 @@ def decide(
     explained = causes(points, confidence=confidence).to_dict("records")
     return {
         "schema": SCHEMA,
-        "run": run.name,
+        "run": manifest.get("run") or run.name,
         "commit": (manifest.get("git") or {}).get("commit"),
         "nothing": None if decisions else NOTHING,
         "rule": RULE,

@@ -9,7 +9,7 @@ import pandas as pd
 
 from kvtop_lib import costmodel, iterations
 from kvtop_lib.stats import OPEN, block_ratios
-from kvtop_lib.store import Run
+from kvtop_lib.store import Run, read_json
 from kvtop_lib.terms import KvtopError
 
 _HELD = ["arm", "c", "block", "line", "iteration_s", "predicted_s", "error"]
@@ -55,6 +55,7 @@ def predict(run: Run, points: pd.DataFrame, baseline: str = "baseline") -> dict[
         model, held = costmodel.tested(costmodel.from_results(ok, None))
     except KvtopError as e:
         return {"fitted": False, "reason": str(e)}
+    costs = draft_costs(iterations.recorded(run), baseline) or _kept_costs(run)
     drafting = ok[ok["width"] > 1]
     predicted = []
     for arm, own in drafting.groupby("arm", sort=True):
@@ -77,7 +78,7 @@ def predict(run: Run, points: pd.DataFrame, baseline: str = "baseline") -> dict[
         "largest_error": float(held["error"].abs().max()) if len(held) else None,
         "held_out": held[_HELD].to_dict("records"),
         "predicted": predicted,
-        "formulae": beside(ok, model, draft_costs(iterations.recorded(run), baseline), baseline),
+        "formulae": beside(ok, model, costs, baseline),
     }
 
 
@@ -102,6 +103,14 @@ def draft_costs(recorded: pd.DataFrame, baseline: str = "baseline") -> dict[tupl
     return {(a, c): float(x / forward[c]) for (a, c), x in spent.items() if c in forward.index}
 
 
+def _kept_costs(run: Run) -> dict[tuple, float]:
+    """`draft_costs` by the decision.json of a copy, which holds no iterations."""
+    file = run.path / "decision.json"
+    kept = read_json(file) if file.is_file() else {}
+    rows = (kept.get("cost_model") or {}).get("formulae") or []
+    return {(r["arm"], r["c"]): r["cost"] * r["depth"] for r in rows if r.get("cost") is not None}
+
+
 def beside(
     points: pd.DataFrame,
     model: costmodel.CostModel,
@@ -123,9 +132,10 @@ def beside(
     Returns
     -------
     list of dict
-        Per drafting arm and load: ``alpha`` (acceptance rate of a tried draft), ``cost`` (one
-        draft over one forward, None where not recorded), and the predicted ratios ``model``
-        (measured tokens per iteration), ``goodput``, ``leviathan`` (None without ``cost``) beside
+        Per drafting arm and load: ``depth`` (drafts per step), ``alpha`` (acceptance rate of a
+        tried draft), ``cost`` (one draft over one forward, None where not recorded), and the
+        predicted ratios ``model`` (measured tokens per iteration), ``goodput``, ``leviathan``
+        (None without ``cost``) beside
         ``measured`` (mean ratio of output rates within blocks).
     """
     if "accept_by_position" not in points or not (points["arm"] == baseline).any():
@@ -144,7 +154,7 @@ def beside(
         cost = None if spent is None else spent / depth
         rows.append(
             {
-                "arm": arm, "c": float(c), "alpha": alpha, "cost": cost,
+                "arm": arm, "c": float(c), "depth": depth, "alpha": alpha, "cost": cost,
                 "model": float(model.ratio(batch, depth + 1, 0.0, own["tokens_per_step"].mean())),
                 "goodput": float(costmodel.goodput_ratio(alpha, depth, batch, 0.0, model)),
                 "leviathan": None if cost is None else float(

@@ -83,14 +83,14 @@ class Evidence(Cited, Derived):
     @cached_property
     def drafting(self) -> list[str]:
         """Arms that draft, in the run's order; not those whose acceptance is simulated."""
-        drafts = {
+        return [
             a
             for a, p in self.arms.items()
-            if tables.pick(p, "draft.method") != "none"
+            if a != self.reference
+            and tables.pick(p, "draft.method") != "none"
             and tables.pick(p, "draft.policy") != NEVER_DRAFTS
             and tables.pick(p, "draft.simulated_accept_len") is None
-        }
-        return [a for a in self.arms if a in drafts - {self.reference}]
+        ]
 
     @cached_property
     def primary(self) -> str | None:
