@@ -205,8 +205,7 @@ class Evidence(Cited, Derived):
         if value is None or value == "":
             return None
         number = float(value) if isinstance(value, int | float) else None
-        whole = isinstance(value, int)  # a seed keeps all its digits
-        shown = text or (f"{value:g}" if number is not None and not whole else str(value))
+        shown = text or (f"{value:g}" if isinstance(value, float) else str(value))  # a seed: whole
         return Value(f"{shown}{NBSP}{unit}".strip(), self.cite_field(path), number)
 
     def remarks(self, figure: str) -> list[Markup]:
