@@ -23,6 +23,7 @@ COLUMNS = (
     "load_1min",
     "host_cpu_s",  # seconds since the machine started, summed over its cores
     "host_idle_s",  # those in which a core had nothing to do
+    "host_steal_s",  # those that a virtual machine's host gave to others
     "server_cpu_s",  # CPU seconds of the server's processes since each began
     "client_cpu_s",
     "gpu_memory_bytes",  # used, all GPUs of the machine
@@ -133,6 +134,7 @@ class Machine:
         cpu = psutil.cpu_times()
         found["host_cpu_s"] = sum(getattr(cpu, k, 0.0) for k in _EVERY)
         found["host_idle_s"] = sum(getattr(cpu, k, 0.0) for k in _IDLE)
+        found["host_steal_s"] = getattr(cpu, "steal", 0.0)
         of_server = {"server_rss_bytes": _rss, "server_cpu_s": _cpu}
         for name, size in (of_server | ({"server_pss_bytes": _pss} if pss else {})).items():
             sizes = [s for p in self.server if (s := size(p)) is not None]

@@ -26,7 +26,8 @@ def scrapes(server: float, client: float, idle: float, seconds: int = 20) -> pd.
     return pd.DataFrame(
         {
             "t_s": 100.0 + j, "host_cpu_s": 1e6 + 4.0 * j, "host_idle_s": 5e5 + idle * j,
-            "server_cpu_s": 70 + server * j, "client_cpu_s": 3 + client * j,
+            "host_steal_s": 9e3 + 0.04 * j, "server_cpu_s": 70 + server * j,
+            "client_cpu_s": 3 + client * j,
         }
         for j in range(seconds)
     )  # fmt: skip
@@ -46,6 +47,7 @@ def test_what_others_take_is_busy_time_without_server_and_client(server, client,
     found = health.other_cpu(scrapes(server, client, idle), 100.0, 119.0)
     assert found["ok"] is ok and found["value"] == pytest.approx(other)
     assert ok or f"{other:.1%} of the machine's CPU time" in found["reason"]
+    assert ok or f"{other - 0.01:.1%} to other programs and the system, 1.0%" in found["reason"]
 
 
 def test_only_samples_in_the_window_count():

@@ -61,7 +61,8 @@ def scrapes() -> list[dict]:
     return [
         {
             "t_s": 0.55 + j, "running": 2.0, "queued": 0.0, "host_cpu_s": 900 + 2.0 * j,
-            "host_idle_s": 300 + 0.38 * j, "server_cpu_s": 40 + 1.5 * j, "client_cpu_s": 0.1 * j,
+            "host_idle_s": 300 + 0.38 * j, "host_steal_s": 5.0,
+            "server_cpu_s": 40 + 1.5 * j, "client_cpu_s": 0.1 * j,
         }
         for j in range(11)
     ]  # fmt: skip
