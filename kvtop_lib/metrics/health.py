@@ -27,8 +27,8 @@ AUDITS: tuple[tuple[str, str], ...] = (
         "other_cpu",
         f"at most {OTHER_SHARE:.0%} of the machine's CPU time in the window goes to others than "
         "the server and this client (other programs, the system, other guests of a virtual "
-        f"machine's host), unless {IDLE_SHARE:.0%} of it stays idle; not asked of a server elsewhere, nor "
-        f"where the samples span less than {SAMPLED_S:.0f} s",
+        f"machine's host), unless {IDLE_SHARE:.0%} of it stays idle; not asked of a server "
+        f"elsewhere, nor where the samples span less than {SAMPLED_S:.0f} s",
     ),
 )
 """Checks by name."""
