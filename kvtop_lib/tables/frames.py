@@ -77,7 +77,7 @@ def points(run: Run, axis: str | None = None) -> pd.DataFrame:
     if results.empty:
         raise KvtopError(f"run {run.name!r} has no point in results.jsonl yet, run the sweep")
     axis = axis or (stats.axes(results) or [stats.LANES])[0]
-    results = stats.on_axis(results, axis).reset_index(drop=True)
+    results = stats.on_axis(results, axis).reset_index(drop=True).copy()  # in one piece again
     if results.empty:
         raise KvtopError(f"run {run.name!r} has no point by {axis}, which these tables are over")
     known = arms(run)
