@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import hashlib
 import json
+import os
 import re
+import sys
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
@@ -21,7 +24,6 @@ def digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
-@cache
 def python_digest(source: str) -> str:
     """Hash of Python source without comments, docstrings and formatting."""
     tree = ast.parse(source)
@@ -33,10 +35,27 @@ def python_digest(source: str) -> str:
     return hashlib.sha256(ast.dump(tree).encode()).hexdigest()
 
 
+@cache
+def _parsed() -> dict[str, str]:
+    """`python_digest` by Python's version and the hash of the bytes: parsing is the slow part."""
+    try:
+        return dict(json.loads(_parsed_file().read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return {}
+
+
+def _parsed_file() -> Path:
+    return paths.cache_dir() / "parsed_sources.json"
+
+
 def file_digest(file: Path) -> str:
     """Hash of a file: Python and C without comments and layout, anything else by its bytes."""
     if file.suffix == ".py":
-        return python_digest(file.read_text(encoding="utf-8"))
+        source, known = file.read_bytes(), _parsed()
+        key = f"{sys.version_info[0]}.{sys.version_info[1]}:{hashlib.sha256(source).hexdigest()}"
+        if key not in known:
+            known[key] = python_digest(source.decode("utf-8"))
+        return known[key]
     if file.suffix in (".c", ".h"):
         code = _C_NOISE.sub(" ", file.read_text(encoding="utf-8"))
         return hashlib.sha256(" ".join(code.split()).encode()).hexdigest()
@@ -46,7 +65,7 @@ def file_digest(file: Path) -> str:
 
 def sources(parts: Iterable[str], skip: tuple[str, ...] = ()) -> dict[str, str]:
     """Hash of every source file of the library's `parts` (a module or a package), by its path."""
-    package = Path(__file__).parent
+    package, known = Path(__file__).parent, len(_parsed())
     found = {}
     for part in parts:
         single = package / f"{part}.py"
@@ -56,6 +75,9 @@ def sources(parts: Iterable[str], skip: tuple[str, ...] = ()) -> dict[str, str]:
             wanted = file.suffix in (".py", ".c", ".h", ".css", ".j2", ".js", ".html")
             if file.is_file() and wanted and not name.startswith(skip or ("\0",)):
                 found[name] = file_digest(file)
+    if len(_parsed()) > known:
+        with contextlib.suppress(OSError):  # it only saves time
+            write_if_changed(_parsed_file(), json.dumps(_parsed()))
     return found
 
 
@@ -88,7 +110,7 @@ def write_if_changed(file: Path, text: str) -> bool:
     if file.is_file() and file.read_text(encoding="utf-8") == text:
         return False
     file.parent.mkdir(parents=True, exist_ok=True)
-    part = file.with_name(f".{file.name}.part")
+    part = file.with_name(f".{file.name}.{os.getpid()}.part")
     part.write_text(text, encoding="utf-8")
     part.replace(file)
     return True

@@ -155,8 +155,11 @@ def render(profile: Profile, run: Path) -> None:
 
     out = paths.outputs_dir() / "note.html" if profile.id == "reproduce" else run / "note.html"
     say(f"note: {render_note(run, out)}")
-    if unfinished := planned.unfinished(Article(run).ev):
+    ev = Article(run).ev
+    if unfinished := planned.unfinished(ev):
         say(f"  {unfinished.striptags()}")
+    if bad := int((ev.whole["status"] != "ok").sum()):
+        say(f"  points that are not ok: {bad} of {len(ev.whole)}; `make retry` measures them again")
 
 
 def do(profile_name: str, name: str, caller: int | None = None) -> None:

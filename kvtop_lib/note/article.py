@@ -113,4 +113,6 @@ class Article:
             "{p}). Render again from the records, without a server: <code>make note</code>.",
             p=profile,
         )
+        if (self.ev.whole["status"] != "ok").any():
+            text += say(" Measure the points again that are not ok: <code>make retry</code>.")
         return paragraphs(text)

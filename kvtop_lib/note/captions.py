@@ -89,13 +89,14 @@ def throughput(ev: Evidence) -> Caption:
         return say("There is no pair of curves to compare."), sentences(*ev.remarks("throughput"))
     claim = {
         "gain_then_loss": "The curves cross: the gain at {low} does not reach {high}.",
-        "gain": "The drafting arm stays above the baseline at every {every}.",
-        "loss": "The drafting arm stays below the baseline at every {every}.",
+        "gain": "{arm} stays above the baseline at every {every}.",
+        "loss": "{arm} stays below the baseline at every {every}.",
         "same": "The curves lie on each other.",
         "gain_fades": "The curves meet: the gain at {low} is spent before {high}.",
     }.get(shape(changes), "The curves of drafting and baseline change places with load.")
     ends = dict.fromkeys((changes[0].c, changes[-1].c))
     words = {**_ends(ev, changes), "every": planned.every(ev, changes)}
+    words["arm"] = ev.title(ev.primary)
     return say(claim, **words), sentences(
         *(standings(ev, c) for c in ends), *ev.remarks("throughput")
     )

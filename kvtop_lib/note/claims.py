@@ -45,18 +45,18 @@ def shape(changes: list[Change]) -> str:
     return names.get(tuple(course), "mixed")
 
 
-_HEADLINE = {  # few, many, every: `kvtop_lib.note.planned`
+_HEADLINE = {  # who: `who`; few, many, every: `kvtop_lib.note.planned`
     "none": "Drafting against no drafting: nothing to compare yet",
-    "gain": "Drafting paid at every {every}",
-    "loss": "Drafting paid at no {every}",
-    "same": "Drafting made no clear difference at any {every}",
-    "gain_then_loss": "Drafting pays {few}, and costs output {many}",
-    "loss_then_gain": "Drafting costs output {few}, and pays {many}",
-    "gain_fades": "Drafting pays {few}; {many} the gain is gone",
-    "loss_fades": "Drafting costs output {few}; {many} it makes no clear difference",
-    "gain_grows": "Drafting makes no clear difference {few}, and pays {many}",
-    "loss_grows": "Drafting makes no clear difference {few}, and costs output {many}",
-    "mixed": "Drafting helps at some loads and hurts at others, in no simple order",
+    "gain": "{who} paid at every {every}",
+    "loss": "{who} paid at no {every}",
+    "same": "{who} made no clear difference at any {every}",
+    "gain_then_loss": "{who} pays {few}, and costs output {many}",
+    "loss_then_gain": "{who} costs output {few}, and pays {many}",
+    "gain_fades": "{who} pays {few}; {many} the gain is gone",
+    "loss_fades": "{who} costs output {few}; {many} it makes no clear difference",
+    "gain_grows": "{who} makes no clear difference {few}, and pays {many}",
+    "loss_grows": "{who} makes no clear difference {few}, and costs output {many}",
+    "mixed": "{who} helps at some loads and hurts at others, in no simple order",
 }
 
 
@@ -66,7 +66,27 @@ def headline(ev: Evidence) -> Markup:
     if not changes:
         return say(_HEADLINE["none"])
     words = {k: getattr(planned, k)(ev, changes) for k in ("few", "many", "every")}
-    return say(_HEADLINE[shape(changes)], **words)
+    return say(_HEADLINE[shape(changes)], who=who(ev), **words)
+
+
+def who(ev: Evidence) -> Markup:
+    """``Drafting``, or the headline's arm by name where another drafting arm fares otherwise."""
+    courses = {shape(changes) for arm in ev.drafting if (changes := ev.changes(arm))}
+    return say("{who}", who=ev.title(ev.primary) if len(courses) > 1 else "Drafting")
+
+
+def better(ev: Evidence) -> Markup | None:
+    """Sentence on the largest gain of another arm at a load where the headline's has less."""
+    own = {x.c: x.ratio for x in primary_changes(ev)}
+    gains = [
+        x for arm in ev.drafting if arm != ev.primary for x in ev.changes(arm)
+        if x.verdict == "gain" and x.ratio > own.get(x.c, 1.0)
+    ]  # fmt: skip
+    if not gains:
+        return None
+    best = max(gains, key=lambda x: x.ratio)
+    named = ev.title(best.arm)
+    return say("Of the other arms {arm} gains most ({at}).", arm=named, at=at(best, ev))
 
 
 def primary_changes(ev: Evidence) -> list[Change]:
@@ -98,7 +118,11 @@ def crossing(changes: list[Change], ev: Evidence) -> Markup:
             c=ev.load_value(changes[-1].c),
         )
     if what in ("loss", "loss_grows", "loss_fades", "same"):
-        return say("No {every} shows a gain, so there is no crossover to report.", every=every)
+        return say(
+            "With {arm} no {every} shows a gain, so there is no crossover to report.",
+            arm=ev.title(ev.primary),
+            every=every,
+        )
     return say("The course is not a single turn from gain to loss, so no crossover is named.")
 
 
@@ -117,7 +141,7 @@ def standfirst(ev: Evidence) -> Markup:
     )
     if high is not low:
         text += say(" At {c} the change is {p}.", c=ev.load_value(high.c), p=high.percent)
-    return sentences(text, crossing(changes, ev), planned.gaps(ev), unfinished)
+    return sentences(text, crossing(changes, ev), better(ev), planned.gaps(ev), unfinished)
 
 
 def sentences(*texts: Markup | None) -> Markup:

@@ -133,6 +133,22 @@ def test_c_comments_do_not_count(tmp_path):
     assert digest.file_digest(a) == digest.file_digest(b) != digest.file_digest(c)
 
 
+@pytest.mark.parametrize("kept", [None, "no JSON", "[1]", "{}"])
+def test_parsed_sources_are_remembered_by_their_bytes(kept, tmp_path, monkeypatch):
+    monkeypatch.setenv("KVTOP_CACHE", str(tmp_path))
+    if kept is not None:
+        (tmp_path / "parsed_sources.json").write_text(kept)
+    digest._parsed.cache_clear()
+    first, parsed = digest.sources(["terms", "pace"]), []
+    monkeypatch.setattr(digest, "python_digest", parsed.append)  # nothing is parsed again
+    digest._parsed.cache_clear()
+    assert digest.sources(["terms", "pace"]) == first and not parsed
+    digest._parsed.cache_clear()
+    digest.sources(["terms", "paths"])
+    assert len(parsed) == 1 and "def repo_root" in parsed[0]
+    digest._parsed.cache_clear()
+
+
 def test_analysis_code_is_in_no_measurement_and_the_plug_in_is():
     measured = digest.sources(keys.MEASURES, keys.NOT_MEASURED)
     assert not [f for f in measured if f.startswith(("metrics", "figures", "note", "tables"))]

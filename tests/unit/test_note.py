@@ -73,8 +73,8 @@ def test_headline_tiles(page):
     [
         ((1.3, 1.25, 1.2, 1.1, 1.0, 0.9), "pays while few", "between c = 8 and c = 32"),
         ((1.3, 1.25, 1.2, 1.1, 1.1, 1.1), "paid at every load", "No load we measured up to c = 32"),
-        ((0.9, 0.9, 0.9, 0.9, 0.9, 0.9), "paid at no load", "No load we measured shows a gain"),
-        ((1.0, 1.0, 1.0, 1.0, 1.0, 1.0), "no clear difference", "No load we measured shows a gain"),
+        ((0.9, 0.9, 0.9, 0.9, 0.9, 0.9), "paid at no load", "no load we measured shows a gain"),
+        ((1.0, 1.0, 1.0, 1.0, 1.0, 1.0), "no clear difference", "no load we measured shows a gain"),
         ((1.3, 1.2, 1.1, 1.0, 1.0, 1.0), "the gain is gone", "No load we measured up to c = 32"),
         ((0.8, 0.9, 1.0, 1.1, 1.2, 1.3), "costs output while few", "not a single turn"),
         ((1.2, 0.8, 1.2, 0.8, 1.2, 0.8), "no simple order", "not a single turn"),
@@ -85,6 +85,20 @@ def test_claims_follow_the_data(tmp_path, monkeypatch, ratios, headline, crossin
     assert headline in claims.headline(ev)
     text = claims.crossing(ev.changes("mtp_w2"), ev).striptags().replace("\u00a0", " ")
     assert crossing in text
+
+
+def test_the_headline_speaks_of_one_arm_where_the_others_fare_otherwise(tmp_path, monkeypatch):
+    together = Evidence.load(truth.write_run(tmp_path / "together"))
+    assert claims.headline(together).startswith("Drafting pays while few")
+    assert claims.better(together) is None, "no arm gains more than MTP, width 2"
+    ev = variant(tmp_path / "r", monkeypatch, dict.fromkeys(truth.LOADS, 0.9))
+    assert claims.headline(ev).striptags() == "MTP, width 2 paid at no load we measured"
+    text = claims.standfirst(ev).striptags().replace("\u00a0", " ")
+    assert "With MTP, width 2 no load we measured shows a gain" in text
+    best = max(truth.RATIO[a][c] for a in ("mtp_w4", "ngram") for c in truth.LOADS)
+    assert f"Of the other arms MTP, width 4 gains most (+{best - 1:.0%} at c = 1)." in text.replace(
+        " %", "%"
+    )
 
 
 def test_shape_of_a_course():
