@@ -41,10 +41,6 @@ def arm_titles(frame: pd.DataFrame) -> list[str]:
     return list(dict.fromkeys(frame["title"]))
 
 
-LONG = 24
-"""Characters of a title from which on a legend has a column less."""
-
-
 def arm_channels(titles: list[str], drop: int = 0) -> dict[str, Any]:
     """Colour, dash and shape of the column ``title`` with one shared legend.
 
@@ -52,7 +48,7 @@ def arm_channels(titles: list[str], drop: int = 0) -> dict[str, Any]:
     """
     look = styles(titles)[drop:]
     domain = [s.title for s in look]
-    wide = int(max(map(len, domain), default=0) > LONG)
+    longest = max(map(len, domain), default=0)  # characters: a column holds so many
     legend = alt.Legend(
         title=None,
         orient="top",
@@ -60,7 +56,7 @@ def arm_channels(titles: list[str], drop: int = 0) -> dict[str, Any]:
         symbolSize=70,
         symbolStrokeWidth=0,
         symbolOpacity=1,
-        columns=alt.ExprRef(f"width < 430 ? {2 - wide} : {4 - wide}"),
+        columns=alt.ExprRef(f"width < 430 ? {2 - (longest > 17)} : {4 - (longest > 24)}"),
         labelLimit=230,
         columnPadding=18,
         offset=6,
