@@ -151,15 +151,12 @@ def derive_all(profile: Profile, run: Path) -> None:
 
 def render(profile: Profile, run: Path) -> None:
     """Render the note of a run."""
-    from kvtop_lib.note import Article, planned, render_note
+    from kvtop_lib import note
 
     out = paths.outputs_dir() / "note.html" if profile.id == "reproduce" else run / "note.html"
-    say(f"note: {render_note(run, out)}")
-    ev = Article(run).ev
-    if unfinished := planned.unfinished(ev):
-        say(f"  {unfinished.striptags()}")
-    if bad := int((ev.whole["status"] != "ok").sum()):
-        say(f"  points that are not ok: {bad} of {len(ev.whole)}; `make retry` measures them again")
+    say(f"note: {note.render_note(run, out)}")
+    for sentence in note.standing(run):
+        say(f"  {sentence}")
 
 
 def do(profile_name: str, name: str, caller: int | None = None) -> None:

@@ -2,5 +2,6 @@
 
 from kvtop_lib.note.article import Article
 from kvtop_lib.note.page import render_comparison, render_note
+from kvtop_lib.note.planned import standing
 
-__all__ = ["Article", "render_comparison", "render_note"]
+__all__ = ["Article", "render_comparison", "render_note", "standing"]

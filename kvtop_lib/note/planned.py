@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pandas as pd
 from markupsafe import Markup
 
@@ -148,3 +150,13 @@ def unfinished(ev: Evidence) -> Markup | None:
         "The run is not finished: {n} of {all} planned points {are} not measured yet.",
         n=found[0], all=found[1], are="is" if found[0].value == 1 else "are",
     )  # fmt: skip
+
+
+def standing(run: Path | str) -> list[str]:
+    """What of a run is missing or not ok, a sentence each, for who has just rendered its page."""
+    ev = Evidence.load(run)
+    said = [text.striptags()] if (text := unfinished(ev)) else []
+    if bad := int((ev.whole["status"] != "ok").sum()):
+        all_ = len(ev.whole)
+        said.append(f"points that are not ok: {bad} of {all_}; `make retry` measures them again")
+    return said

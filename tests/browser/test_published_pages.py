@@ -16,15 +16,18 @@ def marks(browser, figure: str, kind: str, tag: str = "path") -> int:
     return js(browser, f"document.querySelectorAll({json.dumps(query)}).length")
 
 
-def tip(browser, figure: str, *wanted: str) -> str:
-    """Tooltip of the first symbol whose description holds all that is wanted."""
+def tip(browser, figure: str, *wanted: str, down: int = 0) -> str:
+    """Tooltip of the first symbol whose description holds all that is wanted.
+
+    ``down``: pixels below its centre, where another symbol lies over that.
+    """
     from selenium.webdriver.common.action_chains import ActionChains
 
     query = f"#fig-{figure} .live .mark-symbol.role-mark path"
     spots = browser.find_elements("css selector", query)
     spot = next(s for s in spots if all(w in s.get_attribute("aria-label") for w in wanted))
     browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", spot)
-    ActionChains(browser).move_to_element(spot).perform()
+    ActionChains(browser).move_to_element_with_offset(spot, 0, down).perform()
     time.sleep(0.5)
     return js(browser, "document.querySelector('#vg-tooltip-element.visible')?.innerText || ''")
 
@@ -40,7 +43,7 @@ def test_marks_of_the_first_source(browser, pages):
 
 def test_tooltips_of_the_first_source(browser, pages):
     show(browser, pages["glm53"])
-    text = tip(browser, "throughput", "arm: Baseline", "c: 1;")
+    text = tip(browser, "throughput", "arm: Baseline", "c: 1;", down=3)
     assert "63" in text and "ratio" not in text
     text = tip(browser, "throughput", "arm: MTP + n-gram", "c: 32;")  # the uppermost marker there
     assert "961" in text and "the printed ratio" in text  # 971 x 0.99 = 961.29, three digits

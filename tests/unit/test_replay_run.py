@@ -59,16 +59,21 @@ def test_an_interrupt_in_the_drain_ends_it_and_keeps_what_was_recorded(tmp_path,
 
 
 def test_an_interrupt_does_not_wait_for_a_server_that_does_not_answer(tmp_path):
-    main = threading.main_thread().ident
+    main, asked = threading.main_thread().ident, []
+
+    def interrupt():
+        asked.append(silent.accept()[0])  # for /model_info
+        signal.pthread_kill(main, signal.SIGINT)
+
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        threading.Timer(0.5, signal.pthread_kill, (main, signal.SIGINT)).start()
+        threading.Thread(target=interrupt).start()
         with pytest.raises(KeyboardInterrupt):
             play_point(url, tmp_path)
         silent.setblocking(False)
-        silent.accept()  # /model_info was asked for, and nothing after it
-        with pytest.raises(BlockingIOError):
+        with pytest.raises(BlockingIOError):  # nothing was asked for after it
             silent.accept()
+    asked[0].close()
     assert derive(tmp_path)["status"] == "aborted"
 
 
