@@ -6,9 +6,10 @@ one leaves a partial and no result, as `kvtop_lib.runner` (which has tests of it
 
 import json
 import sys
+import types
 from pathlib import Path
 
-from kvtop_lib import note, runner, step
+from kvtop_lib import runner, step
 from kvtop_lib.terms import KvtopError
 
 
@@ -33,6 +34,8 @@ def render_note(folder: Path, out: Path) -> Path:
     return out
 
 
+note = types.ModuleType("kvtop_lib.note")  # the real one takes seconds to import
+sys.modules["kvtop_lib.note"] = note
 note.render_note = render_note
 note.standing = lambda run: []  # there is no run behind the page here
 runner.run = run
