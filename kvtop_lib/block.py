@@ -16,7 +16,7 @@ from kvtop_lib.metrics.audits import PAGE_TOKENS
 from kvtop_lib.pace import start_s
 from kvtop_lib.params import load_arm, load_model, load_profile, load_workload
 from kvtop_lib.params.shape import Load, load_name
-from kvtop_lib.provenance import git, machine_state
+from kvtop_lib.provenance import booted_utc, git, machine, machine_state
 from kvtop_lib.replay import Plan, SessionPool, run_point
 from kvtop_lib.replay.source import about, workload_trace
 from kvtop_lib.store import Run, read_json, write_json
@@ -93,7 +93,8 @@ class Block:
         server = Server.launch(self.model, self.arm, folder, expected_s=expected_s)
         record = deployment(server, self.model, self.arm)
         self._page_tokens = record.get("resolved", {}).get("page_size") or PAGE_TOKENS
-        write_json(folder / "deployment.json", record)
+        where = {"machine": machine(), "booted_utc": booted_utc()}
+        write_json(folder / "deployment.json", record | where)
         write_json(self._machine(number), state)
         return server
 

@@ -12,11 +12,14 @@ from typing import Annotated
 import typer
 
 from kvtop_lib import paths
+from kvtop_lib.pack import commands as pack_commands
 from kvtop_lib.terms import KvtopError
 from kvtop_lib.trace.commands import trace_app
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False)
 app.add_typer(trace_app, name="trace")
+app.command("pack")(pack_commands.pack)
+app.command("unpack")(pack_commands.unpack)
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 

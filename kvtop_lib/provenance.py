@@ -70,6 +70,13 @@ def machine() -> dict[str, Any]:
     }
 
 
+def booted_utc() -> str:
+    """Minute of the machine's start: records with one such minute come from one sitting."""
+    import psutil
+
+    return datetime.fromtimestamp(psutil.boot_time(), UTC).isoformat(timespec="minutes")
+
+
 def machine_state() -> dict[str, Any]:
     """State of the machine now; what cannot be read is None.
 

@@ -40,6 +40,16 @@ def _blocks(frame: pd.DataFrame) -> pd.DataFrame:
     return many.explode("values").rename(columns={"values": "value"})
 
 
+def _stretches(frame: pd.DataFrame) -> pd.Series:
+    """Label of the unbroken row of loads that a point belongs to.
+
+    A line joins neighbours alone: over a load at which an arm was not to be measured it would
+    show a course that nobody has seen.
+    """
+    place = frame["c"].rank(method="dense")
+    return place - frame.groupby("title")["c"].rank(method="dense")
+
+
 def _missing(frame: pd.DataFrame, floor: float) -> pd.DataFrame:
     bad = frame["mean"].isna() & (frame["status"] != "ok")
     gone = frame[bad][["title", "c", "status", "reason"]]
@@ -102,9 +112,10 @@ def over_load(
         axis=y_axis or alt.Axis(tickCount=5, domain=False, ticks=False),
     )
     plain = frame.drop(columns=["values", "lines", "axis"], errors="ignore")
+    plain = plain.assign(stretch=_stretches(plain))
     base = alt.Chart(plain).encode(x=x, y=y, tooltip=_tooltip(y_title, fmt, load))
     lines = base.mark_line(strokeWidth=2.2, interpolate="linear").encode(
-        color=channels["color"], strokeDash=channels["strokeDash"]
+        color=channels["color"], strokeDash=channels["strokeDash"], detail="stretch:N"
     )
     derived = plain["derived"].astype(bool) if "derived" in plain else plain["c"] < 0
     looks = {"color": channels["color"], "shape": channels["shape"]}

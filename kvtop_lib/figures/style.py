@@ -31,8 +31,10 @@ def styles(titles: list[str]) -> list[ArmStyle]:
     """Styles of arms in the order of the run; the first (the baseline) is drawn in ink."""
     look = [ArmStyle(titles[0], INK, (1, 0), "circle")] if titles else []
     for i, title in enumerate(titles[1:]):
-        k = i % len(_COLOURS)
-        look.append(ArmStyle(title, _COLOURS[k], tuple(_DASHES[k]), _SHAPES[k]))
+        k, again = i % len(_COLOURS), i // len(_COLOURS)
+        # a colour that returns comes with another dash and marker, themselves paired anew
+        dash, shape = ((k + n * again) % len(_COLOURS) for n in (1, 2))
+        look.append(ArmStyle(title, _COLOURS[k], tuple(_DASHES[dash]), _SHAPES[shape]))
     return look
 
 

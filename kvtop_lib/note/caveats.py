@@ -5,7 +5,7 @@ from __future__ import annotations
 from markupsafe import Markup, escape
 
 from kvtop_lib import tables
-from kvtop_lib.note import ablated, planned, troubles
+from kvtop_lib.note import ablated, hosts, planned, troubles
 from kvtop_lib.note.cite import listed
 from kvtop_lib.note.evidence import Evidence
 from kvtop_lib.note.prose import Value, listing, say
@@ -21,7 +21,7 @@ def caveats(ev: Evidence) -> list[Markup]:
         _bundles(ev),
         _cpu(ev),
         _model(ev),
-        _one_machine(ev),
+        hosts.machines(ev),
         troubles.not_ok(ev),
         troubles.missed_requests(ev),
         troubles.audits(ev),
@@ -30,8 +30,8 @@ def caveats(ev: Evidence) -> list[Markup]:
         _greedy(ev),
         _workload(ev),
         _cause(ev),
-        _dirty(ev),
-        _commits(ev),
+        hosts.uncommitted(ev),
+        hosts.commits(ev),
     ]
     return [text for text in found if text]
 
@@ -121,16 +121,6 @@ def _model(ev: Evidence) -> Markup | None:
     )
 
 
-def _one_machine(ev: Evidence) -> Markup | None:
-    cores = ev.field("machine.cores")
-    where = say("one machine with {n} cores", n=cores) if cores else say("one machine")
-    return say(
-        "<b>Other hosts.</b> Client and server shared {w}; a client that competes for "
-        "cores slows all arms, though not in equal parts.",
-        w=where,
-    )
-
-
 def _range(ev: Evidence) -> Markup:
     low, high = ev.load_value(ev.loads[0]), ev.load_value(ev.loads[-1])
     targets = Markup("") if ev.targets else say(" No latency target was set.")
@@ -188,26 +178,6 @@ def _cause(ev: Evidence) -> Markup | None:
         "<b>The cause.</b> Acceptance beside iteration time says where the gain goes, not why. "
         "Memory, admission, reserve and verification cost each need an ablation of their own "
         "before one of them is named."
-    )
-
-
-def _dirty(ev: Evidence) -> Markup | None:
-    if not tables.pick(ev.manifest, "git.dirty"):
-        return None
-    return say("<b>The exact code.</b> The checkout had uncommitted changes when the run started.")
-
-
-def _commits(ev: Evidence) -> Markup | None:
-    """Points that were measured with other code than the manifest names."""
-    first = tables.pick(ev.run.manifest, "git.commit")
-    other = [r["line"] for r in ev.records if first and (r.get("commit") or first) != first]
-    if not other:
-        return None
-    source = f"results.jsonl#{','.join(f'L{n}' for n in other)}:commit"
-    return say(
-        "<b>One version of the code.</b> {n} points were measured at another commit than the cited "
-        "one; by their keys the files that a measurement depends on are the same.",
-        n=Value(str(len(other)), source, float(len(other))),
     )
 
 

@@ -141,7 +141,23 @@ def standfirst(ev: Evidence) -> Markup:
     )
     if high is not low:
         text += say(" At {c} the change is {p}.", c=ev.load_value(high.c), p=high.percent)
-    return sentences(text, crossing(changes, ev), better(ev), planned.gaps(ev), unfinished)
+    return sentences(
+        text, crossing(changes, ev), better(ev), planned.gaps(ev), _once(ev), unfinished
+    )
+
+
+def _once(ev: Evidence) -> Markup | None:
+    """Sentence on what a run without repeats leaves open; None where there are intervals."""
+    if ev.quoted or ev.ratios["low"].notna().any():
+        return None
+    then = "so the decision below calls no load better or worse"
+    if ev.noise.loads:
+        then = "so the decision below asks for more than the A/A pair showed"
+    return say(
+        "Every comparison rests on one pair of windows: how far another run would differ is not "
+        "known, {then}.",
+        then=then,
+    )
 
 
 def sentences(*texts: Markup | None) -> Markup:

@@ -127,6 +127,9 @@ def recompute(run: Path, source: str) -> float | str | None:
         return _geomean(run, quotient[1]) / _geomean(run, quotient[2])
     if source.startswith("plan.json:"):
         return _planned(run, source.partition(":")[2])
+    if source == "*/b*/deployment.json:count(distinct machine, booted_utc)":
+        told = [json.loads(file.read_text()) for file in run.glob("*/b*/deployment.json")]
+        return len({str([x["machine"], x["booted_utc"]]) for x in told if "machine" in x})
     file, _, rest = source.partition("#")
     if file.endswith((".json",)):
         return field(json.loads((run / file).read_text()), rest)

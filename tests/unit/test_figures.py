@@ -49,6 +49,9 @@ def test_arms_differ_in_colour_dash_and_marker():
     looks = figures.styles([f"a{i}" for i in range(7)])
     for part in ("colour", "dash", "shape"):
         assert len({getattr(s, part) for s in looks}) == 7
+    many = figures.styles([f"a{i}" for i in range(13)])  # a colour may return, a look may not
+    for parts in (("dash", "shape"), ("colour", "shape"), ("colour", "dash")):
+        assert len({tuple(getattr(s, p) for p in parts) for s in many}) == 13
     assert looks[0].colour == "currentColor"  # the baseline follows the page's theme
     spec = figures.to_spec(figures.throughput(frame()))
     text = json.dumps(spec)
@@ -91,6 +94,18 @@ def test_a_point_without_a_number_is_a_cross_and_a_gap_in_the_line():
     assert [(r["title"], r["c"], r["reason"]) for r in crosses] == [("Baseline", 4, "server ended")]
     (rows,) = data_of(spec, "line")
     assert [r["mean"] for r in rows if r["c"] == 4 and r["title"] == "Baseline"] == [None]
+
+
+def test_a_line_does_not_leap_over_a_load_that_others_have():
+    data = frame()
+    data = data[~((data["title"] == "MTP") & (data["c"] == 4))]
+    spec = figures.to_spec(figures.throughput(data))
+    line = next(x for x in spec["layer"] if x["mark"]["type"] == "line")
+    detail = line["encoding"]["detail"]["field"]
+    (rows,) = data_of(spec, "line")
+    parts = {t: [r[detail] for r in rows if r["title"] == t] for t in TITLES}
+    assert len(set(parts["Baseline"])) == len(set(parts["N-gram"])) == 1
+    assert len(set(parts["MTP"])) == 2
 
 
 def test_acceptance_has_no_baseline_and_starts_at_one():

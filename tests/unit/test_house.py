@@ -21,7 +21,7 @@ FLOORS = [
     {"acceptance", "iterations", "decomposition", "costmodel", "ablation", "decision", "policies"},
     {"figures", "tables", "audit"},
     {"probe", "block", "keys", "graph", "note", "top"},
-    {"step", "cli", "bench"},
+    {"step", "pack", "cli", "bench"},
 ]
 LEVEL = {part: i for i, floor in enumerate(FLOORS) for part in floor}
 ROOM = "sglang_plugin"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kvtop_lib.note import caveats, claims
+from kvtop_lib.note import caveats, claims, hosts
 from kvtop_lib.note.evidence import Evidence
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "data"))
@@ -27,6 +27,24 @@ def test_without_an_a_a_pair_the_noise_is_said_to_be_unknown(folder):
     assert "not run against itself" in caveats._noise_floor(ev)
 
 
+@pytest.mark.parametrize(
+    ("aa", "then"),
+    [(False, "calls no load better or worse"), (True, "asks for more than the A/A pair showed")],
+)
+def test_one_pair_of_windows_per_comparison_is_said_under_the_title(folder, aa, then):
+    file = folder / "results.jsonl"
+    kept = [x for x in file.read_text().splitlines() if json.loads(x)["block"] == 1]
+    file.write_text("\n".join(kept) + "\n")
+    for name in ("manifest.json", "results.jsonl") if aa else ():
+        text = (folder / name).read_text().replace('"ngram"', '"baseline_aa"')
+        (folder / name).write_text(text.replace('"method": "baseline_aa"', '"method": "none"'))
+    assert then in claims.standfirst(Evidence.load(folder))
+
+
+def test_repeats_need_no_such_sentence(folder):
+    assert "one pair of windows" not in claims.standfirst(Evidence.load(folder))
+
+
 def test_an_a_a_pair_is_no_drafting_arm_and_gives_the_floor(folder):
     for name in ("manifest.json", "results.jsonl"):
         file = folder / name
@@ -42,7 +60,7 @@ def test_an_a_a_pair_is_no_drafting_arm_and_gives_the_floor(folder):
 
 
 def test_points_of_another_commit_than_the_manifests_are_counted(folder):
-    assert caveats._commits(Evidence.load(folder)) is None  # older records do not tell
+    assert hosts.commits(Evidence.load(folder)) is None  # older records do not tell
     manifest = json.loads((folder / "manifest.json").read_text())
     cited = manifest["git"]["commit"]
     file = folder / "results.jsonl"
@@ -50,5 +68,5 @@ def test_points_of_another_commit_than_the_manifests_are_counted(folder):
     for i, line in enumerate(lines):
         line["commit"] = "other" if i in (1, 4) else cited
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    said = caveats._commits(Evidence.load(folder))
+    said = hosts.commits(Evidence.load(folder))
     assert "L2,L5:commit" in said and "2</span> points" in said

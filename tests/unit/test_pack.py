@@ -1,0 +1,175 @@
+"""Blocks that travel: what is packed, what comes back, and what never does."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from kvtop_lib import cli, graph, keys, paths, step
+from kvtop_lib.pack import archive as pack
+from kvtop_lib.params import load_profile
+from kvtop_lib.store import Run
+from kvtop_lib.terms import KvtopError
+
+ARMS = ["baseline", "mtp"]
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A project of two arms and two blocks; a function that points at a machine's outputs."""
+    files = {
+        "arms/baseline": {"title": "b"},
+        "arms/mtp": {"title": "m", "draft": {"method": "ngram", "width": 2}},
+        "models/m": {"title": "m", "checkpoint": str(tmp_path), "context_tokens": 512},
+        "workloads/w": {"title": "w", "trace": str(tmp_path / "t"), "max_output_tokens": 8},
+        "profiles/p": {
+            "title": "p", "model": "m", "workload": "w", "arms": ARMS, "loads": [1, 4],
+            "burn_in_s": 0, "warmup_s": 0, "window_s": 1, "drain_s": 0, "timeout_s": 1, "blocks": 2,
+        },
+    }  # fmt: skip
+    for name, data in files.items():
+        file = tmp_path / "params" / f"{name}.yaml"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(yaml.safe_dump(data))
+    (tmp_path / "notebooks").mkdir()
+    monkeypatch.setenv("KVTOP_ROOT", str(tmp_path))
+    monkeypatch.setattr(keys, "sources", lambda *args: {})  # whoever edits the library now
+
+    def machine(name: str):
+        monkeypatch.setenv("KVTOP_OUTPUTS", str(tmp_path / name))
+        step.do("p", "keys")
+        return paths.runs_dir() / "p"
+
+    return machine
+
+
+def table(name: str) -> pa.Table:
+    """Records with what a table of ours may hold: texts, times that are not there, lists."""
+    schema = pa.schema([("session", pa.string()), ("sent_s", pa.float64()),
+                        ("n", pa.int32()), ("hist", pa.list_(pa.int32()))])  # fmt: skip
+    rows = [(name, 0.1, 1, [1, 2]), (None, None, None, None), ("", 1e-300, -1, [])]
+    return pa.Table.from_pylist([dict(zip(schema.names, r, strict=True)) for r in rows], schema)
+
+
+def measure(run, wanted) -> None:
+    """Stand in for the notebooks of the steps whose names are wanted."""
+    for one in graph.steps(load_profile("p")):
+        if one.name not in wanted:
+            continue
+        folder = run / one.folder
+        folder.mkdir(parents=True)
+        if one.notebook == "10_deploy":
+            (folder / "lossless.json").write_text(json.dumps({"at": str(run)}))
+        else:
+            (folder / "server.log").write_text("long")
+            for load, attempt in (("c1", 1), ("c4", 1), ("c4", 2)):
+                point = Run(run).point_dir(one.arm, one.block, "w", load, attempt)
+                point.mkdir(parents=True)
+                pq.write_table(table(f"{one.name} {load} {attempt}"), point / "requests.parquet")
+                line = {"arm": one.arm, "block": one.block, "workload": "w", "load": load}
+                key = (run / "keys" / f"{one.arm}.key").read_text().strip()
+                more = {"c": int(load[1:]), "attempt": attempt, "status": "ok", "key": key}
+                Run(run).append_result({**line, **more, "output_tok_s": 10.0 * attempt})
+        one.target(run).write_text("{}")
+        one.target(run).with_suffix(".key").write_text(one.wanted(run) + "\n")
+
+
+EVERY = ["baseline/deploy", "mtp/deploy", "baseline/b1", "mtp/b1", "baseline/b2"]
+
+
+def names(folder):
+    return sorted(f.name for f in folder.iterdir())
+
+
+def test_whole_blocks_come_back_as_they_were(place, tmp_path):
+    first = place("first")
+    measure(first, EVERY)
+    files = pack.pack(load_profile("p"), first, tmp_path / "packed")
+    assert [f.name for f in files] == ["deploy.tar.xz", "b1.tar.xz"]  # b2 lacks an arm
+    second = place("second")
+    assert pack.unpack(second, tmp_path / "packed") == (["b1", "deploy"], [])
+    for arm in ARMS:
+        there = second / arm / "b1" / "w"
+        back = pq.read_table(there / "c4.a2" / "requests.parquet")
+        assert back.equals(table(f"{arm}/b1 c4 2"))
+        assert names(there) == ["c1", "c4", "c4.a2"]
+        assert not (second / arm / "b2").exists()
+        assert not (second / arm / "b1" / "server.log").exists()
+    results = Run(second).results()
+    assert len(Run(second).lines()) == 6
+    assert results[["arm", "load", "attempt", "output_tok_s"]].values.tolist() == [
+        ["baseline", "c1", 1, 10.0], ["baseline", "c4", 2, 20.0],
+        ["mtp", "c1", 1, 10.0], ["mtp", "c4", 2, 20.0],
+    ]  # fmt: skip
+    left = [s.name for s in graph.steps(load_profile("p")) if not s.done(second)]
+    assert "mtp/b1" not in left and "baseline/deploy" not in left and "mtp/b2" in left
+
+
+def test_the_same_records_are_the_same_archive_without_a_machines_folders(place, tmp_path):
+    first = place("first")
+    measure(first, EVERY)
+    (file, _) = pack.pack(load_profile("p"), first, tmp_path / "packed")
+    before = file.read_bytes(), file.stat().st_mtime_ns
+    (first / "baseline" / "deploy" / "lossless.json").touch()
+    pack.pack(load_profile("p"), first, tmp_path / "packed")
+    assert (file.read_bytes(), file.stat().st_mtime_ns) == before
+    with tarfile.open(file) as tar:
+        text = tar.extractfile("baseline/deploy/lossless.json").read()
+        assert {(m.mtime, m.uid, m.uname) for m in tar} == {(0, 0, "")}
+    assert json.loads(text) == {"at": "./first/runs/p"}
+
+
+def test_a_block_that_the_run_has_stays_even_in_part(place, tmp_path):
+    first = place("first")
+    measure(first, EVERY)
+    pack.pack(load_profile("p"), first, tmp_path / "packed")
+    second = place("second")
+    (second / "mtp" / "b1").mkdir(parents=True)
+    assert pack.unpack(second, tmp_path / "packed") == (["deploy"], ["b1"])
+    assert Run(second).lines() == [] and not (second / "baseline" / "b1").exists()
+    assert pack.unpack(second, tmp_path / "packed") == ([], ["b1", "deploy"])
+
+
+def test_a_damaged_or_hostile_archive_changes_nothing(place, tmp_path):
+    run, folder = place("first"), tmp_path / "packed"
+    with pytest.raises(KvtopError, match="holds no packed block"):
+        pack.unpack(run, folder)
+    folder.mkdir()
+    outside = io.BytesIO()
+    with tarfile.open(fileobj=outside, mode="w:xz") as tar:
+        tar.addfile(tarfile.TarInfo("../../../../out"), io.BytesIO())
+    cut = outside.getvalue()[:-20]
+    for data in (b"no archive", cut, outside.getvalue()):
+        (folder / "b1.tar.xz").write_bytes(data)
+        before = sorted(tmp_path.rglob("*"))
+        with pytest.raises(KvtopError, match=r"b1\.tar\.xz is no packed block"):
+            pack.unpack(run, folder)
+        assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_the_commands_say_what_they_did(place, monkeypatch, capsys):
+    def kvtop(*words: str) -> int:
+        monkeypatch.setattr("sys.argv", ["kvtop", *words])
+        with pytest.raises(SystemExit) as e:
+            cli.main()
+        return e.value.code
+
+    first = place("first")
+    assert kvtop("pack", "p") == 1
+    assert "run 'p' has no whole block yet" in capsys.readouterr().err
+    measure(first, EVERY)
+    assert kvtop("pack", "p") == 0
+    assert "first/published/p/records/b1.tar.xz (" in capsys.readouterr().out
+    assert kvtop("unpack", "p") == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "b1: the run has it, at least in part; it stays as it is",
+        "deploy: the run has it, at least in part; it stays as it is",
+    ]
+    assert kvtop("unpack", "nothing") == 1
+    assert "nothing" in capsys.readouterr().err
