@@ -48,7 +48,7 @@ retry: $(READY)  ## measure again the points that are not ok, then go on as `rep
 	@$(MAKE) --no-print-directory CALLER=$(CALLER) reproduce
 
 keys: $(READY)
-	@$(STEP) keys
+	@$(PY) -m kvtop_lib.unchanged $(RUN) || $(STEP) keys
 
 $(RUN)/manifest.json: $(KEYS)/manifest.key
 	@$(STEP) manifest

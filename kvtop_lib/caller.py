@@ -20,6 +20,9 @@ from typing import TextIO
 from kvtop_lib.interrupts import interrupted_by
 from kvtop_lib.terms import KvtopError
 
+CALLER = "KVTOP_CALLER"
+"""Variable for those below: the process whose end ends what serves all of them."""
+
 ENDING_S = 60.0  # a step whose caller was killed has so long to end
 
 
@@ -46,11 +49,13 @@ def bound_to(pid: int | None) -> Iterator[None]:
     """A block that is interrupted (KeyboardInterrupt, as by Ctrl-C) once process `pid` has ended.
 
     So it is by SIGTERM, which is how a thread that waits for the end says it to the main one,
-    whatever that is waiting for. None watches nothing. To be entered in the main thread.
+    whatever that is waiting for. None watches nothing. To be entered in the main thread. Those
+    below learn of it by the variable `CALLER`.
     """
     if pid is None:
         yield
         return
+    os.environ.setdefault(CALLER, str(pid))
     if (process := _opened(pid)) is None:
         raise KeyboardInterrupt
     over, leave = os.pipe()

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from kvtop_lib import paths
+from kvtop_lib.caller import CALLER
 from kvtop_lib.pack import commands as pack_commands
 from kvtop_lib.terms import KvtopError
 from kvtop_lib.trace.commands import trace_app
@@ -157,6 +158,7 @@ def lossless(
         names = [a for a in list_names(Arm) if layer or not load_arm(a).draft.uses_mtp]
         plan = plan.model_copy(update={"arms": tuple(names)})
     root, results = paths.outputs_dir() / "lossless" / profile, {}
+    os.environ.setdefault(CALLER, str(os.getpid()))  # one import for all servers
     for step in deploys(plan):
         results[step.arm] = probe.EXEMPT
         if load_arm(step.arm).lossless:

@@ -158,6 +158,18 @@ def run_keys(profile: Profile) -> dict[str, dict[str, Any]]:
     return keys
 
 
+def roots(profile: Profile) -> list[Path]:
+    """Files and folders that the keys of a run are worked out from."""
+    from kvtop_lib.trace.builtin import trace_path
+
+    model, workload = load_model(profile.model), load_workload(profile.workload)
+    draft = model.mtp.draft_path if model.mtp else None
+    trace = None if workload.fixed else trace_path(workload.trace)
+    package, locks = Path(__file__).parent, paths.repo_root() / "requirements"
+    folders = [package, paths.params_dir(), paths.notebooks_dir(), locks]
+    return folders + [x for x in (model.path, draft, trace) if x]
+
+
 def changed_inputs(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     """Names of ingredients that differ; of source files, the files."""
     names = []

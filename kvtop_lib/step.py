@@ -16,7 +16,7 @@ import sys
 import time
 from pathlib import Path
 
-from kvtop_lib import graph, keys, paths
+from kvtop_lib import graph, keys, paths, unchanged
 from kvtop_lib.caller import alone, bound_to
 from kvtop_lib.digest import write_if_changed
 from kvtop_lib.graph import Step
@@ -35,11 +35,14 @@ def say(text: str) -> None:
 
 def update_keys(profile: Profile, run: Path) -> None:
     """Write the keys that have changed, and say which measurements they cost."""
+    read, written = keys.roots(profile), [run / "keys", run / "graph.mk", run / "plan.json"]
+    before = unchanged.seen(read)
     for name, reasons in keys.update(profile, run).items():
         if name in profile.arms:
             say(f"{name}: to be measured again, changed: {', '.join(reasons)}")
     write_if_changed(run / "graph.mk", graph.variables(profile))
     write_if_changed(run / "plan.json", json.dumps(plan(profile), indent=1) + "\n")
+    unchanged.remember(run, read, written, before)
 
 
 def ensure_model(model: Model) -> None:

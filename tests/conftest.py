@@ -1,10 +1,13 @@
 """Its place makes helpers in this folder (``scripted_server``) importable from every test."""
 
+import os
 import signal
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from kvtop_lib.caller import CALLER
 
 # no test fails because a machine is busy
 settings.register_profile("kvtop", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -41,6 +44,9 @@ def pytest_xdist_make_scheduler(config, log):
 
     return Groups(config, log)
 
+
+# servers of all tests are forked from one process that has imported SGLang
+os.environ.setdefault(CALLER, str(os.getpid()))
 
 # A runner started in the background may ignore Ctrl-C, and its children would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)

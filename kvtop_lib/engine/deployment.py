@@ -48,7 +48,7 @@ def deployment(server: Server, model: Model, arm: Arm) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``arm, model, layout, started_utc, startup_s, requested, resolved, changed, env,
+        ``arm, model, layout, started_utc, startup_s, warm, requested, resolved, changed, env,
         kv_tokens, max_running_requests, width_tokens, memory_bytes, memory, cores, versions``.
     """
     resolved = server.resolved()
@@ -58,6 +58,7 @@ def deployment(server: Server, model: Model, arm: Arm) -> dict[str, Any]:
         "layout": arm.layout,
         "started_utc": datetime.now(UTC).isoformat(timespec="seconds"),
         "startup_s": round(server.startup_s, 3),
+        "warm": server.warm,
         "requested": server.requested_args,
         "resolved": resolved,
         "changed": changed_args(server.requested_args, resolved),

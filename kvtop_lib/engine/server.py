@@ -8,11 +8,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, Self
+from typing import IO, Any, Self
 
 import psutil
 
-from kvtop_lib.engine import log, supervise
+from kvtop_lib.engine import log, supervise, warm
 from kvtop_lib.engine.client import call, flush, free_port
 from kvtop_lib.engine.command import HOST, RECORD, SERVED_NAME, Command, server_command
 from kvtop_lib.params import Arm, Model
@@ -37,7 +37,8 @@ class Server:
     url : base address, ``http://127.0.0.1:<port>``.
     command : how it was asked to start.
     log_file : its output.
-    startup_s : from launch until a real chat request had passed, seconds.
+    startup_s : from launch until a real chat request had passed, seconds; of a `warm` one without
+        the imports.
     """
 
     def __init__(
@@ -49,17 +50,24 @@ class Server:
         self.log_file = folder / "server.log"
         self.startup_s = float("nan")
         self._grace_s = grace_s
-        watch = ["--parent", str(os.getpid()), "--grace", str(grace_s), "--"]
-        wrapper = [sys.executable, supervise.__file__, *watch]
         with self.log_file.open("wb") as out:
-            self._process = subprocess.Popen(
-                [*wrapper, *command.argv],
-                env={**os.environ, **command.env},
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C reaches the notebook, which ends us in order
-            )
+            self._process = warm.start(command, out, os.getpid(), grace_s) or self._anew(out)
+
+    def _anew(self, out: IO[bytes]) -> subprocess.Popen:
+        watch = ["--parent", str(os.getpid()), "--grace", str(self._grace_s), "--"]
+        return subprocess.Popen(
+            [sys.executable, supervise.__file__, *watch, *self.command.argv],
+            env={**os.environ, **self.command.env},
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C reaches the notebook, which ends us in order
+        )
+
+    @property
+    def warm(self) -> bool:
+        """Whether it was forked from a process that had imported SGLang."""
+        return isinstance(self._process, warm.WarmProcess)
 
     @classmethod
     def launch(

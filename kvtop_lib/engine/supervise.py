@@ -21,11 +21,13 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from typing import Any
 
 GRACE_S = 5.0  # between SIGTERM and SIGKILL
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
-_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def _prctl(option: int, value: int) -> None:
@@ -34,8 +36,8 @@ def _prctl(option: int, value: int) -> None:
         raise OSError(ctypes.get_errno(), "prctl failed")
 
 
-def _in_child(wrapper: int) -> None:
-    """Between fork and exec: an own group, dead as soon as the wrapper is dead."""
+def in_child(wrapper: int) -> None:
+    """In the forked server: an own group, dead as soon as the wrapper is dead."""
     os.setpgid(0, 0)
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != wrapper:  # the wrapper died before the signal was armed
@@ -94,6 +96,39 @@ def end_all(child: subprocess.Popen, grace_s: float) -> None:
         time.sleep(0.05)
 
 
+def watch(start: Callable[[], Any], parent_pid: int, grace_s: float) -> int:
+    """Start a server below this process and end it in time.
+
+    Parameters
+    ----------
+    start : starts it; what it returns has ``pid``, ``poll``, ``wait`` and ``returncode`` as a
+        ``subprocess.Popen``.
+    parent_pid : process whose end ends the server.
+    grace_s : seconds between SIGTERM and SIGKILL.
+
+    Returns
+    -------
+    int
+        The server's exit code, 128 + signal when it was killed; 1 when the parent is dead already,
+        and nothing was started.
+    """
+    try:
+        parent = os.pidfd_open(parent_pid)
+    except ProcessLookupError:
+        return 1
+    wake_out, wake_in = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(wake_in)
+    for number in SIGNALS:
+        signal.signal(number, lambda *_: None)
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    child = start()
+    done = os.pidfd_open(child.pid)
+    select.select([parent, done, wake_out], [], [])
+    end_all(child, grace_s)
+    code = child.wait()
+    return code if code >= 0 else 128 - code
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run the command below a wrapper; returns its exit code (128 + signal when it was killed)."""
     parser = argparse.ArgumentParser(prog="supervise", description=__doc__.splitlines()[0])
@@ -104,27 +139,16 @@ def main(argv: list[str] | None = None) -> int:
     command = args.command[1:] if args.command[:1] == ["--"] else args.command
     if not command:
         parser.error("a command is missing after --")
-    try:
-        parent = os.pidfd_open(args.parent)
-    except ProcessLookupError:
-        return 1  # the parent is dead already: nothing may be started
-
-    wake_out, wake_in = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-    signal.set_wakeup_fd(wake_in)
-    for number in _SIGNALS:
-        signal.signal(number, lambda *_: None)
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     me = os.getpid()
     try:
-        child = subprocess.Popen(command, preexec_fn=lambda: _in_child(me))
+        return watch(
+            lambda: subprocess.Popen(command, preexec_fn=lambda: in_child(me)),
+            args.parent,
+            args.grace,
+        )
     except OSError as e:
         print(f"supervise: cannot start {command[0]}: {e.strerror}", file=sys.stderr)
         return 127
-    done = os.pidfd_open(child.pid)
-    select.select([parent, done, wake_out], [], [])
-    end_all(child, args.grace)
-    code = child.wait()
-    return code if code >= 0 else 128 - code
 
 
 if __name__ == "__main__":

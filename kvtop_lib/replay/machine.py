@@ -152,6 +152,20 @@ class Machine:
                 continue
         return None
 
+    def open_file(self, name: str) -> str | None:
+        """A file of that name that one of the server's processes has open, None without one.
+
+        A server that was forked has the variables of the process that it was forked from.
+        """
+        for process in self.server:
+            try:
+                found = (f.path for f in process.open_files() if os.path.basename(f.path) == name)
+                if path := next(found, None):
+                    return path
+            except (psutil.Error, OSError):
+                continue
+        return None
+
 
 def _rss(process: psutil.Process) -> int | None:
     try:

@@ -22,6 +22,7 @@ RATE_S = 5.0
 TTFT_S = 30.0
 """First tokens are of requests of the last seconds."""
 
+ITERATIONS = "iterations.jsonl"  # the stream of a server that a run of ours has started
 RECORD = "KVTOP_RECORD"  # variable of a server that records its iterations: the stream's file
 
 
@@ -88,7 +89,7 @@ class Watch:
             self.restarts += 1
             self._pages.clear()
         self._known, self._machine, self._lost = known, machine, False
-        file = self.iterations or machine.environment(RECORD)
+        file = self.iterations or machine.environment(RECORD) or machine.open_file(ITERATIONS)
         self._tail = Tail(file) if file else None
 
     def _reading(self, now_s: float, page: Page) -> dict[str, Any]:

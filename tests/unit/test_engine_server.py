@@ -10,9 +10,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from kvtop_lib.caller import CALLER
 from kvtop_lib.engine import server as server_module
 from kvtop_lib.engine.client import free_port
-from kvtop_lib.engine.command import Command
+from kvtop_lib.engine.command import MODULE, Command
 from kvtop_lib.engine.deployment import changed_args, portable
 from kvtop_lib.engine.lossless import greedy_outputs
 from kvtop_lib.engine.server import Server
@@ -30,11 +31,62 @@ with fake(Path(sys.argv[1])) as server:
 """
 
 
+SITE = "TEST_SITE"  # folder of a package in place of SGLang, where servers are to be forked
+
+
 def fake(folder: Path, *flags: str) -> Server:
     """A fake server below the real wrapper."""
     port = free_port("127.0.0.1")
-    argv = (sys.executable, "-S", FAKE, str(port), str(folder / "pids"), *flags)
-    return Server(Command(args={}, argv=argv, env={}), port, folder, grace_s=0.5)
+    how, env = ("-S", FAKE), {}
+    if site := os.environ.get(SITE):
+        os.chdir(site)
+        how, env = ("-m", MODULE), {"SGLANG_USE_CPU_ENGINE": "1"}
+    argv = (sys.executable, *how, str(port), str(folder / "pids"), *flags)
+    return Server(Command(args={}, argv=argv, env=env), port, folder, grace_s=0.5)
+
+
+def write_site(folder: Path, launch: str) -> Path:
+    """What a host imports, as small modules."""
+    inside = {
+        "__init__": "", "launch_server": launch, "srt/__init__": "",
+        "srt/plugins": "_plugins_loaded = False", "srt/entrypoints/__init__": "",
+        "srt/entrypoints/http_server": "import sglang.srt.plugins",
+    }  # fmt: skip
+    for name, text in inside.items():
+        file = folder / "sglang" / f"{name}.py"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    return folder
+
+
+LAUNCH = f"""
+import os
+IMPORTED_IN = os.getpid()
+if __name__ == "__main__":
+    import runpy
+    from sglang.launch_server import IMPORTED_IN
+    print("imported in", IMPORTED_IN, flush=True)
+    runpy.run_path({FAKE!r}, run_name="__main__")
+"""
+
+
+@pytest.fixture
+def caller():
+    """A process in the place of the make that everything runs below."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        yield process
+        process.kill()
+
+
+@pytest.fixture(autouse=True, params=["anew", "forked"])
+def started(request, tmp_path, monkeypatch, caller):
+    """All of it holds for servers that are executed and for those that a host forks."""
+    monkeypatch.delenv(CALLER, raising=False)
+    if request.param == "forked":
+        monkeypatch.setenv(CALLER, str(caller.pid))
+        monkeypatch.setenv(SITE, str(write_site(tmp_path / "site", LAUNCH)))
+        monkeypatch.chdir(tmp_path)  # back at the end, whatever `fake` does
+    return request.param
 
 
 def pids(folder: Path) -> list[int]:
@@ -69,13 +121,49 @@ def assert_all_end(numbers: list[int], within_s: float = 60) -> None:
     assert not left, f"{left} of {numbers} outlived the parent"
 
 
-def test_stop_ends_every_process(tmp_path):
+def test_stop_ends_every_process(tmp_path, started):
     with fake(tmp_path) as server:
         server.wait_ready(300)
+        assert server.warm == (started == "forked")
         numbers = pids(tmp_path)
         assert living(numbers) == numbers
         assert server.startup_s > 0
     assert not living(numbers)
+
+
+def test_servers_of_one_caller_come_from_one_host_that_ends_with_it(tmp_path, started, caller):
+    if started == "anew":
+        return
+    hosts = []
+    for name in ("a", "b"):
+        with fake(tmp_path / name) as server:
+            server.wait_ready(300)
+            hosts.append(int(server.log_file.read_text().split("imported in ")[1].split()[0]))
+    assert hosts[0] == hosts[1] and living(hosts[:1]) == hosts[:1]
+    caller.kill()
+    assert_all_end(hosts[:1])
+
+
+def test_a_host_that_cannot_import_costs_no_server(tmp_path, started):
+    if started == "anew":
+        return
+    broken = "if __name__ != '__main__': raise ImportError('broken')\n"
+    broken += f"import runpy\nrunpy.run_path({FAKE!r}, run_name='__main__')"
+    write_site(tmp_path / "site", broken)
+    with fake(tmp_path) as server:
+        server.wait_ready(300)
+        assert not server.warm
+    assert not living(pids(tmp_path))
+
+
+def test_who_hangs_up_while_a_server_starts_leaves_none(tmp_path, started):
+    if started == "anew":
+        return
+    server = fake(tmp_path)
+    server.wait_ready(300)
+    numbers = pids(tmp_path)
+    server._process._host.close()
+    assert_all_end([server.pid, *numbers])
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])

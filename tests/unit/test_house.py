@@ -14,7 +14,7 @@ PACKAGE = ROOT / "kvtop_lib"
 FLOORS = [
     {"terms", "paths", "interrupts"},
     {"params", "store", "digest", "runner", "caller"},
-    {"provenance", "plan", "pace"},
+    {"provenance", "plan", "pace", "unchanged"},
     {"trace", "models", "engine"},
     {"replay"},
     {"metrics", "stats"},

@@ -43,6 +43,21 @@ def listener():
         p.kill()
 
 
+def test_a_file_that_a_server_has_open_is_found_by_its_name(tmp_path):
+    code = "import sys, socket; f = open(sys.argv[1], 'w');"
+    code += (
+        "s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True); input()"
+    )
+    file = tmp_path / "iterations.jsonl"
+    command = [sys.executable, "-c", code, str(file)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as p:
+        found = Machine(f"http://127.0.0.1:{int(p.stdout.readline())}")
+        assert found.open_file("iterations.jsonl") == str(file)
+        assert found.open_file("other.jsonl") is None
+        p.kill()
+    assert found.open_file("iterations.jsonl") is None  # it has ended
+
+
 def test_the_processes_of_a_server(listener):
     port, pids = listener
     url = f"http://127.0.0.1:{port}"

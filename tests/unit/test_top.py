@@ -47,6 +47,9 @@ class Machine:
     def environment(self, name: str) -> str | None:
         return self.variables.get(name)
 
+    def open_file(self, name: str) -> str | None:
+        return self.variables.get(name)
+
     def sample(self) -> dict[str, float]:
         return {"server_rss_bytes": 2e9, "load_1min": 1.5}
 
