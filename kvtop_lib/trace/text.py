@@ -56,6 +56,10 @@ class BlockText:
     _made: OrderedDict[tuple, str] = field(default_factory=OrderedDict, repr=False)
     _chars: int = field(default=0, repr=False)
 
+    def __reduce__(self) -> tuple:
+        # without what is made, to which another thread may be adding
+        return BlockText, (self.book, self.name)
+
     def prompt(self, session: Session, k: int) -> str:
         """Text of the whole prompt of turn ``k``: its blocks, then what is unique to it."""
         turn = session.turns[k]
