@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import os
 import socket
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,7 +18,7 @@ import psutil
 COLUMNS = (
     "server_rss_bytes",  # sum over the server's processes, shared pages counted once for each
     "server_pss_bytes",  # proportional: shared pages counted once; first and last row only
-    "client_rss_bytes",
+    "client_rss_bytes",  # sum over the client's processes
     "host_used_bytes",
     "host_available_bytes",
     "load_1min",
@@ -25,7 +26,7 @@ COLUMNS = (
     "host_idle_s",  # those in which a core had nothing to do
     "host_steal_s",  # those that a virtual machine's host gave to others
     "server_cpu_s",  # CPU seconds of the server's processes since each began
-    "client_cpu_s",
+    "client_cpu_s",  # of the client's processes; one that has ended counts as last seen
     "gpu_memory_bytes",  # used, all GPUs of the machine
     "gpu_utilisation",  # share of time with a kernel running, mean over the GPUs
     "gpu_power_w",  # all GPUs
@@ -107,11 +108,12 @@ class Machine:
     Parameters
     ----------
     url : server; its processes are looked up once, since looking costs tens of milliseconds.
+    clients : the client's processes beside this one; looked at at every sample, more may come.
     """
 
-    def __init__(self, url: str) -> None:
-        self.server = server_processes(url)
-        self._client = psutil.Process(os.getpid())
+    def __init__(self, url: str, clients: Sequence[psutil.Process] = ()) -> None:
+        self.server, self._clients = server_processes(url), clients
+        self._client, self._spent_s = psutil.Process(os.getpid()), {}
         self._gpus = Gpus() if is_local(url) else None
         self._local = is_local(url)
 
@@ -121,9 +123,11 @@ class Machine:
         ``pss`` reads every page-table entry of the server, which stops it for some
         milliseconds: not while it is measured.
         """
+        clients = [self._client, *self._clients]
+        self._spent_s |= {p.pid: s for p in clients if (s := _cpu(p)) is not None}
         found = {
-            "client_rss_bytes": float(self._client.memory_info().rss),
-            "client_cpu_s": _cpu(self._client) or 0.0,
+            "client_rss_bytes": float(sum(_rss(p) or 0 for p in clients)),
+            "client_cpu_s": sum(self._spent_s.values()),
         }
         if not self._local:
             return found

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -42,11 +44,13 @@ class Scraper:
     """Pages of ``/metrics``, kept as bytes while traffic runs and read afterwards.
 
     Beside each page goes a sample of the machine, taken on a thread of its own: a GPU may take
-    milliseconds to answer.
+    milliseconds to answer. ``clients`` are the client's processes beside this one.
     """
 
-    def __init__(self, client: Client, url: str, period_s: float) -> None:
-        self._client, self._url, self._period_s = client, url, period_s
+    def __init__(
+        self, client: Client, url: str, period_s: float, clients: Sequence[psutil.Process] = ()
+    ) -> None:
+        self._client, self._url, self._period_s, self._clients = client, url, period_s, clients
         self._pages: list[tuple[float, bytes, dict[str, float]]] = []
         self._machine: machine.Machine | None = None
 
@@ -57,7 +61,7 @@ class Scraper:
 
     async def watch(self) -> None:
         """Sample once per period until cancelled; a server without the page is not asked again."""
-        self._machine = await asyncio.to_thread(machine.Machine, self._url)
+        self._machine = await asyncio.to_thread(machine.Machine, self._url, self._clients)
         has_page = True
         while True:
             text = await page(self._client, self._url) if has_page else None
