@@ -46,7 +46,7 @@ def _replay(argv: list[str] | None) -> int:
         try:
             run_point(
                 a.url, a.model, pool.slice(load), load, plan, a.seed, a.out, labels=labels,
-                api=a.api,
+                api=a.api, processes=a.processes,
             )  # fmt: skip
         except KeyboardInterrupt:
             code = 130

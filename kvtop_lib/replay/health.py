@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import itertools
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,6 +15,8 @@ import numpy as np
 from kvtop_lib.replay.request import clock
 
 PERIOD_S = 0.02
+LOOK_S = 2.0
+"""Time over which `LoopLag.recent_s` looks: a hundred samples, so that one of them is no p99."""
 
 
 @contextlib.contextmanager
@@ -67,3 +70,27 @@ class LoopLag:
             return dict.fromkeys(names)
         values = np.percentile(lag, [50, 99, 100])
         return {k: float(v) for k, v in zip(names, values, strict=True)}
+
+    def recent_s(self, now_s: float) -> float | None:
+        """p99 over the last `LOOK_S`, in seconds; None before it has been watched for as long."""
+        since_s = now_s - LOOK_S
+        if not self.samples or self.samples[0][0] > since_s + 2 * PERIOD_S:
+            return None
+        latest = itertools.takewhile(lambda sample: sample[0] > since_s, reversed(self.samples))
+        lag = [x for _, x in latest]
+        return float(np.percentile(lag, 99)) if lag else None
+
+
+def together(facts: Sequence[dict]) -> dict:
+    """Health of several client processes as of one: the worst lag, and what they did in sum.
+
+    Everything else is the first one's.
+    """
+    found = dict(facts[0])
+    for name in found:
+        known = [f[name] for f in facts if f.get(name) is not None]
+        if known and name.startswith("loop_lag"):
+            found[name] = max(known)
+        elif known and name in ("connections_opened", "requests_resent", "raw_peak_bytes"):
+            found[name] = sum(known)
+    return found

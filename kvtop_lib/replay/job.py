@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
+import itertools
 import time
-from collections.abc import Coroutine
+from collections import Counter
+from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,13 +16,16 @@ from typing import Any
 from kvtop_lib.params.shape import Load, OpenLoad
 from kvtop_lib.replay import openloop, record, scrape
 from kvtop_lib.replay.bodies import Bodies
+from kvtop_lib.replay.crew import Crew
 from kvtop_lib.replay.dialect import SGLANG, Api, learn
-from kvtop_lib.replay.health import LoopLag
-from kvtop_lib.replay.lanes import Traffic, first_of, first_turn, lane_starts, play
+from kvtop_lib.replay.lanes import Place, first_places
 from kvtop_lib.replay.plan import Plan
 from kvtop_lib.replay.pool import SessionSlice
+from kvtop_lib.replay.processes import grow
 from kvtop_lib.replay.progress import Progress
 from kvtop_lib.replay.request import clock, session
+from kvtop_lib.replay.traffic import Traffic, first_of
+from kvtop_lib.replay.wire import Setup
 from kvtop_lib.store import write_json
 from kvtop_lib.terms import SCHEMA
 
@@ -46,10 +51,12 @@ class Job:
     scrape_s: float
     progress: Progress
     api: Api = "chat"
+    processes: int | str = "auto"
     interrupted: bool = field(default=False, init=False)
     _traffic: Traffic | None = field(default=None, init=False)
     _loop: asyncio.AbstractEventLoop | None = field(default=None, init=False)
     _halted: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _count: Counter = field(default_factory=Counter, init=False)
 
     @property
     def _connections(self) -> int:
@@ -77,59 +84,68 @@ class Job:
         async with session(self.plan.timeout_s, self._connections) as client:
             dialect = await self._heard(learn(client, self.url, self.model, self.api), SGLANG)
             with Bodies(self.model, self.plan, dialect) as bodies:
-                await self._heard(self._first_bodies(bodies), None)
-                before = await self._heard(scrape.counters(client, self.url), {})
+                is_open, text = isinstance(self.load, OpenLoad), self._text()
                 t = self._traffic = Traffic(
-                    client, f"{self.url}{dialect.path}", bodies, self.plan, clock(),
-                    self.seed, isinstance(self.load, OpenLoad),
+                    client, f"{self.url}{dialect.path}", bodies, self.plan, clock(), self.seed,
+                    is_open,
                 )  # fmt: skip
-                t.on_end = self._ended
+                setup = Setup(
+                    t.url, self.model, dialect, self.plan, self.seed, is_open, self._connections,
+                    text,
+                )  # fmt: skip
                 if self.interrupted:  # before there was any traffic to stop
                     self._halt()
-                lag, scraper = LoopLag(), scrape.Scraper(client, self.url, self.scrape_s)
-                watches = (lag.watch(), scraper.watch(), self.progress.watch(t))
-                watchers = [asyncio.create_task(w) for w in watches]
-                try:
-                    await self._drive(t)
-                finally:
-                    for w in watchers:
-                        w.cancel()
-                    await asyncio.gather(*watchers, return_exceptions=True)
-            drained_s = clock()
+                async with Crew(t, setup, self.sessions, self._ended) as crew:
+                    scraper = scrape.Scraper(client, self.url, self.scrape_s, crew.others)
+                    before = await self._play(t, crew, scraper)
+                    drained_s = clock()
             after = await self._heard(scrape.counters(client, self.url), {})
-        record.write(t.records, self.out_dir)
+            facts = crew.facts()
+        records = crew.records()
+        record.write(records, self.out_dir)
         scraper.write(self.out_dir)
-        write_json(self.out_dir / "recording.json", self._facts(t, lag, drained_s, before, after))
+        facts = self._facts(t, records, drained_s, before, after) | {"client": facts}
+        write_json(self.out_dir / "recording.json", facts)
 
-    async def _first_bodies(self, bodies: Bodies) -> None:
-        """Make the bodies that are due first, before there is a clock for them to be late by."""
-        if isinstance(self.load, OpenLoad):
-            first = [(s, 0) for s in self.sessions.coming(openloop.AHEAD)]
-        else:
-            first = [
-                (s, first_turn(self.plan, self.seed, lane, len(s.turns)))
-                for lane, s in enumerate(self.sessions.coming(self.load))
-            ]
-        for s, k in first:
-            bodies.ahead(s, k)
-        await bodies.ready()
-
-    async def _drive(self, t: Traffic) -> None:
-        if isinstance(self.load, OpenLoad):
-            parts = [openloop.arrive(t, self.sessions)]
-        else:
-            starts = lane_starts(self.load, self.plan, self.seed)
-            parts = [play(t, i, after_s, self.sessions) for i, after_s in enumerate(starts)]
-        lanes = [t.begin(part) for part in parts]
-        await t.rest(self.plan.w1_s)
-        # drain: nothing new is sent; what is in flight may end, for a limited time
-        ended = asyncio.gather(*lanes, return_exceptions=True)
-        await first_of(ended, t.stop, self.plan.drain_s)
-        for task in lanes:
-            task.cancel()
-        await ended
+    async def _play(self, t: Traffic, crew: Crew, scraper: scrape.Scraper) -> dict:
+        """Prepare, begin, watch and drain; the counters of before."""
+        auto = self.processes == "auto"
+        coming = openloop.arrivals(self.sessions) if t.open else iter(self._lanes())
+        first = itertools.islice(coming, openloop.AHEAD) if t.open else coming
+        await self._heard(crew.prepare(1 if auto else self.processes, first), None)
+        before = await self._heard(scrape.counters(t.client, self.url), {})
+        watches = [crew.lag.watch(), scraper.watch(), self.progress.watch(crew)]
+        if auto:
+            watches.append(grow(crew, self.url))
+        watchers = [asyncio.create_task(w) for w in watches]
+        try:
+            crew.begin(clock())
+            await self._drive(t, crew, coming)
+        finally:
+            for w in watchers:
+                w.cancel()
+            await asyncio.gather(*watchers, return_exceptions=True)
         if t.fault:
             raise t.fault
+        return before
+
+    async def _drive(self, t: Traffic, crew: Crew, coming: Iterator[Place]) -> None:
+        if t.open:
+            times_s = self.sessions.times_s
+            arriving = t.begin(openloop.arrive(t, coming, times_s, crew.deal))
+            await first_of(arriving, t.stop)
+        await t.rest(self.plan.w1_s)
+        # drain: nothing new is sent; what is in flight may end, for a limited time
+        crew.last()
+        await t.drain()
+        await crew.over()
+
+    def _lanes(self) -> list[Place]:
+        return first_places(self.load, self.plan, self.seed, self.sessions)
+
+    def _text(self) -> Any:
+        """Who writes the prompts of the sessions; one of a trace writes for all of them."""
+        return next((getattr(s, "text", None) for s in self.sessions.coming(1)), None)
 
     async def _heard(self, asked: Coroutine, otherwise: Any) -> Any:
         """What a server answers; ``otherwise`` when the replay is interrupted before it does."""
@@ -143,14 +159,18 @@ class Job:
         await asyncio.wait({task})
         return otherwise
 
-    def _ended(self, ended: record.Record) -> None:
+    def _ended(self, ended: record.Ended) -> None:
         self.progress.ended(ended)
-        t = self._traffic
-        lanes = 0 if t.open else self.load
-        if not ended.ok and len(t.records) >= max(GIVE_UP_AFTER, 2 * lanes):
-            judged = [r for r in t.records if r.cancel_after_s is None]
-            if len(judged) >= GIVE_UP_AFTER and not any(r.ok for r in judged):
-                t.halt("failed", f"no request succeeded; the last error: {ended.reply.error}")
+        n = self._count
+        n["all"] += 1
+        if not ended.on_purpose:
+            n["judged"] += 1
+            n["ok"] += ended.ok
+        lanes = self.load if isinstance(self.load, int) else 0
+        enough = n["all"] >= max(GIVE_UP_AFTER, 2 * lanes) and n["judged"] >= GIVE_UP_AFTER
+        if not ended.ok and enough and not n["ok"]:
+            reason = f"no request succeeded; the last error: {ended.error}"
+            self._traffic.halt("failed", reason)
 
     def _shape(self) -> dict:
         """What the load was, for the records: loop, times, start mode, think times, lengths."""
@@ -163,7 +183,9 @@ class Job:
         lanes = {"lanes": self.load, "start": p.start, "stagger_s": p.stagger_s}
         return {"loop": "closed", **lanes, **common}
 
-    def _facts(self, t: Traffic, lag: LoopLag, drained_s: float, before: dict, after: dict) -> dict:
+    def _facts(
+        self, t: Traffic, records: list[record.Record], drained_s: float, before: dict, after: dict
+    ) -> dict:
         offset_s = time.time() - clock()
         w0_s, w1_s = t.start_s + self.plan.w0_s, t.start_s + self.plan.w1_s
         started = dt.datetime.fromtimestamp(t.start_s + offset_s, dt.UTC)
@@ -177,7 +199,6 @@ class Job:
             "plan": self.plan.as_dict(),
             "clock": {"start_s": t.start_s, "wall_offset_s": offset_s},
             "window": {"w0_s": w0_s, "w1_s": w1_s, "drained_s": drained_s},
-            "sessions": {"given": len(self.sessions), "used": self.sessions.taken},
+            "sessions": {"given": len(self.sessions), "used": len({r.session for r in records})},
             "counters": {"before": before, "after": after},
-            "client": lag.summary(w0_s, w1_s) | t.client.facts(),
         }

@@ -2,36 +2,38 @@
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
-from kvtop_lib.replay.lanes import Traffic, play_session
+from kvtop_lib.replay.lanes import Place
 from kvtop_lib.replay.pool import SessionSlice
+from kvtop_lib.replay.traffic import Traffic
 
 AHEAD = 32
-"""First bodies that are made ahead: more than the sources' clock ticks bring at once."""
+"""Arrivals that are dealt, and whose bodies are made, ahead: more than come in one clock tick."""
 
 
-async def arrive(traffic: Traffic, sessions: SessionSlice) -> None:
-    """Start every session of the slice at its time and wait until all have ended.
+def arrivals(sessions: SessionSlice) -> Iterator[Place]:
+    """Every session of the slice at its time; its number stands in the records as the lane."""
+    for number, after_s in enumerate(sessions.times_s):
+        yield Place(number, after_s, sessions.take())
+
+
+async def arrive(
+    traffic: Traffic,
+    coming: Iterable[Place],
+    times_s: tuple[float, ...],
+    deal: Callable[[Place], None],
+) -> None:
+    """Deal what comes to those that play it, `AHEAD` arrivals before it is due.
 
     No start is left out or moved: one that the client is late for is sent at once, and its
     lateness is in the latencies from the intended time. There is no limit to the requests in
     flight. Inside a session the loop is closed: a turn cannot be asked before the answer that it
-    follows. The number of the arrival stands in the records as the lane.
+    follows.
     """
-    playing: set[asyncio.Task] = set()
-    try:
-        for number, after_s in enumerate(sessions.times_s):
-            session, due_s = sessions.take(), traffic.start_s + after_s
-            for coming in sessions.coming(AHEAD)[-1:]:
-                traffic.bodies.ahead(coming, 0)
-            await traffic.until(due_s)
-            if traffic.stop.is_set():
-                break
-            turns = play_session(traffic, number, session, due_s)
-            playing.add(traffic.begin(turns))
-        await asyncio.gather(*playing)
-    finally:  # nothing is left when all went well
-        for task in playing:
-            task.cancel()
-        await asyncio.gather(*playing, return_exceptions=True)
+    for place in coming:
+        await traffic.until(traffic.start_s + times_s[max(0, place.lane - AHEAD)])
+        if traffic.stop.is_set():
+            break
+        deal(replace(place, due_s=traffic.start_s + place.due_s))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from pydantic import ValidationError
 
@@ -15,6 +15,7 @@ from kvtop_lib.params.workload import Workload
 from kvtop_lib.replay.dialect import PATHS
 from kvtop_lib.replay.origin import server_url
 from kvtop_lib.replay.plan import Plan
+from kvtop_lib.replay.processes import checked
 from kvtop_lib.terms import KvtopError
 
 ARRIVALS = ("poisson", "gamma", "constant", "steps", "trace")
@@ -51,25 +52,21 @@ def _lanes(text: str) -> int:
     return int(text)
 
 
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r:.40} is not a number, as 1.5") from None
+def _as(kind: Callable[[str], Any], what: str = "right") -> Callable[[str], Any]:
+    """Reads an option by ``kind``; what that does not take is one sentence."""
+
+    def read(text: str) -> Any:
+        try:
+            return kind(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r:.40} is not {what}") from None
+        except KvtopError as e:
+            raise argparse.ArgumentTypeError(str(e)) from None
+
+    return read
 
 
-def _whole(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r:.40} is not a whole number, as 12") from None
-
-
-def _url(text: str) -> str:
-    try:
-        return server_url(text)
-    except KvtopError as e:
-        raise argparse.ArgumentTypeError(str(e)) from None
+_number, _whole = _as(float, "a number, as 1.5"), _as(int, "a whole number, as 12")
 
 
 def _steps(text: str) -> tuple[tuple[float, float], ...]:
@@ -86,10 +83,12 @@ def parser() -> argparse.ArgumentParser:
     """All options; those of one load or workload have None where they were not given."""
     text = "Replay one point against a running server."
     p = Parser(prog="kvtop replay", description=text, allow_abbrev=False)
-    p.add_argument("--url", type=_url, required=True, help="server, http://host:port")
+    p.add_argument("--url", type=_as(server_url), required=True, help="server, http://host:port")
     p.add_argument("--model", required=True, help="model name in the requests")
     p.add_argument("--out", type=Path, required=True, help="folder of the records")
     p.add_argument("--seed", type=_whole, default=1, help="decides order, times and aborts")
+    text = "of the client: auto (more when it is late) or a number to begin with (auto)"
+    p.add_argument("--processes", type=_as(checked), default="auto", help=text)
     p.add_argument("--no-flush", action="store_true", help="leave the server's caches warm")
     g = p.add_argument_group("sessions")
     g.add_argument("--trace", help="a file of docs/traces.md, or builtin:agent (the default)")

@@ -21,6 +21,7 @@ from kvtop_lib.replay.job import Job
 from kvtop_lib.replay.origin import server_url
 from kvtop_lib.replay.plan import Plan
 from kvtop_lib.replay.pool import SessionSlice
+from kvtop_lib.replay.processes import checked
 from kvtop_lib.replay.progress import Progress
 from kvtop_lib.terms import KvtopError
 
@@ -38,6 +39,7 @@ def run_point(
     scrape_s: float = 1.0,
     progress: str = "auto",
     api: Api = "chat",
+    processes: int | str = "auto",
 ) -> Path:
     """Replay one point and write its raw records.
 
@@ -64,6 +66,9 @@ def run_point(
         ``auto``, ``live``, ``plain`` or ``off``.
     api
         Route: ``chat``, or ``completions`` for a server without chat.
+    processes
+        Client processes: ``auto``, one and more when its event loop is late (`replay.processes`),
+        or the number to begin with, of which each has a lane.
 
     Returns
     -------
@@ -75,11 +80,11 @@ def run_point(
     ------
     KvtopError
         When the slice has been played before, the folder cannot take records (`check_folder`),
-        another replay writes to it, or ``url`` is no address.
+        another replay writes to it, ``url`` is no address or ``processes`` no such number.
     KeyboardInterrupt
         After an interrupt, once what had been recorded is written with outcome ``aborted``.
     """
-    out_dir = Path(out_dir)
+    out_dir, processes = Path(out_dir), checked(processes)
     if sessions.load != load:
         raise KvtopError(f"the sessions are those of load {sessions.name}, not {load_name(load)}")
     if sessions.taken:
@@ -91,7 +96,7 @@ def run_point(
     lanes, rate = (None, load.rate) if is_open else (load, None)
     labels = {**(labels or {}), "load": name, "c": lanes, "rate": rate, "seed": seed}
     shown = Progress(f"{labels.get('arm', model)} {name}", progress)
-    asked = (sessions, load, plan, seed, out_dir, labels, scrape_s, shown, api)
+    asked = (sessions, load, plan, seed, out_dir, labels, scrape_s, shown, api, processes)
     with _own(out_dir):
         _on_thread(Job(server_url(url), model, *asked))
     return out_dir

@@ -44,6 +44,11 @@ class SessionSlice:
         """Name of the load."""
         return load_name(self.load)
 
+    @property
+    def left(self) -> int:
+        """Sessions that stay to be taken."""
+        return len(self) - self.taken
+
     def coming(self, n: int) -> tuple:
         """The next ``n`` sessions, or fewer, which stay to be taken."""
         return self._sessions[self.taken : self.taken + n]

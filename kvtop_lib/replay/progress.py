@@ -8,14 +8,24 @@ import os
 import statistics
 import sys
 from collections import deque
+from typing import Protocol
 
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from kvtop_lib.replay.lanes import Traffic
-from kvtop_lib.replay.record import Record
+from kvtop_lib.replay.plan import Plan
+from kvtop_lib.replay.record import Ended
 from kvtop_lib.replay.request import clock
+
+
+class Running(Protocol):
+    """A point that runs: its plan and start, requests in flight and tokens read of them."""
+
+    plan: Plan
+    start_s: float
+    in_flight: int
+    tokens: int
 
 
 class Progress:
@@ -38,54 +48,55 @@ class Progress:
     RATE_S = 10.0
 
     def __init__(self, label: str, mode: str = "auto") -> None:
-        self.label, self.failures, self._ended_tokens = label, 0, 0
+        self.label, self.failures, self._ended, self._ended_tokens = label, 0, 0, 0
         self._seen: deque[tuple[float, int]] = deque()
         self._ttft_s: deque[float] = deque(maxlen=200)
         self._mode = _mode() if mode == "auto" else mode
 
-    def ended(self, record: Record) -> None:
+    def ended(self, request: Ended) -> None:
         """Note a request that has ended."""
-        self.failures += not record.ok
-        self._ended_tokens += record.reply.output_tokens
-        if record.reply.first_token_s is not None:
-            self._ttft_s.append(record.reply.first_token_s - record.raw.sent_s)
+        self._ended += 1
+        self.failures += not request.ok
+        self._ended_tokens += request.output_tokens
+        if request.ttft_s is not None:
+            self._ttft_s.append(request.ttft_s)
 
-    def line(self, traffic: Traffic) -> str:
+    def line(self, point: Running) -> str:
         """Elapsed, phase, in flight, tok/s, TTFT p50, failures, time left."""
-        now, plan = clock(), traffic.plan
-        since = now - traffic.start_s
+        now, plan = clock(), point.plan
+        since = now - point.start_s
         ttft = f"{statistics.median(self._ttft_s):.3f} s" if self._ttft_s else "-"
         left = max(0.0, plan.w1_s - since)
         return (
-            f"{self.label}  {since:4.0f} s  {plan.phase(since):7}  in flight {traffic.in_flight:3}"
-            f"  {self._rate(traffic, now):6.1f} tok/s  TTFT p50 {ttft}"
-            f"  ended {len(traffic.records):4}  failed {self.failures}  left {left:.0f} s + drain"
+            f"{self.label}  {since:4.0f} s  {plan.phase(since):7}  in flight {point.in_flight:3}"
+            f"  {self._rate(point, now):6.1f} tok/s  TTFT p50 {ttft}"
+            f"  ended {self._ended:4}  failed {self.failures}  left {left:.0f} s + drain"
         )
 
-    def _rate(self, traffic: Traffic, now: float) -> float:
+    def _rate(self, point: Running, now: float) -> float:
         if not self._seen:
-            self._seen.append((traffic.start_s, 0))
-        self._seen.append((now, self._ended_tokens + traffic.client.backlog.tokens))
+            self._seen.append((point.start_s, 0))
+        self._seen.append((now, self._ended_tokens + point.tokens))
         while len(self._seen) > 2 and self._seen[1][0] <= now - self.RATE_S:
             self._seen.popleft()
         (t0, n0), (t1, n1) = self._seen[0], self._seen[-1]
         return (n1 - n0) / (t1 - t0) if t1 > t0 else 0.0
 
-    async def watch(self, traffic: Traffic) -> None:
+    async def watch(self, point: Running) -> None:
         """Show the line until cancelled."""
         if self._mode == "live":
             with Live(console=Console(), transient=True, auto_refresh=False) as live:
                 while True:
-                    live.update(Text(self.line(traffic)), refresh=True)
+                    live.update(Text(self.line(point)), refresh=True)
                     await asyncio.sleep(0.5)
         if self._mode == "notebook":
             with _display() as show:
                 while True:
-                    show(self.line(traffic))
+                    show(self.line(point))
                     await asyncio.sleep(1.0)
         while self._mode == "plain":
             await asyncio.sleep(self.PLAIN_EVERY_S)
-            print(self.line(traffic), flush=True)
+            print(self.line(point), flush=True)
 
 
 def _mode() -> str:

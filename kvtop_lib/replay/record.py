@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +19,7 @@ from kvtop_lib.trace.blocks import Blocks
 _S, _N = pa.float64(), pa.int32()
 REQUESTS = pa.schema(
     [
-        ("request", pa.int32()),  # row id, in order of sending
+        ("request", pa.int32()),  # row id, in order of sending, whichever client process sent it
         ("response_id", pa.string()),  # the server's id
         ("lane", _N),
         ("session", pa.string()),
@@ -64,10 +64,21 @@ CHUNKS = pa.schema(
 
 
 @dataclass(frozen=True)
+class Ended:
+    """What is looked at of a request that has ended while others run."""
+
+    ok: bool
+    on_purpose: bool  # drawn to be aborted by the client
+    output_tokens: int
+    ttft_s: float | None
+    error: str | None
+
+
+@dataclass(frozen=True)
 class Record:
     """One request: who sent it, what came back, and when."""
 
-    request: int
+    request: int  # in order of sending in its process, and of all of them after `numbered`
     lane: int
     session: str
     turn: int
@@ -85,6 +96,14 @@ class Record:
     def ok(self) -> bool:
         """The request ended as it should."""
         return self.reply.status == "ok"
+
+    @property
+    def ended(self) -> Ended:
+        """The little that is looked at at once."""
+        first_s, reply = self.reply.first_token_s, self.reply
+        ttft_s = None if first_s is None else first_s - self.raw.sent_s
+        on_purpose = self.cancel_after_s is not None
+        return Ended(self.ok, on_purpose, reply.output_tokens, ttft_s, reply.error)
 
     @property
     def matches_recorded(self) -> bool | None:
@@ -124,6 +143,14 @@ class Record:
                 "resent": raw.resent,
             }
         )
+
+
+def numbered(*processes: Sequence[Record]) -> list[Record]:
+    """Records of all client processes in order of sending, and numbered so."""
+    sent = [(r.raw.sent_s, i, r.request) for i, part in enumerate(processes) for r in part]
+    every = [r for part in processes for r in part]
+    order = sorted(range(len(every)), key=sent.__getitem__)
+    return [replace(every[j], request=n) for n, j in enumerate(order)]
 
 
 def write(records: Sequence[Record], folder: Path) -> None:

@@ -49,6 +49,11 @@ class Raw:
         """Something of a body has arrived."""
         return self.reader is not None or any(self.buffers)
 
+    def forget(self) -> None:
+        """Drop what was needed to read the answer; times and facts stay."""
+        self.buffers.clear()
+        self.reader = self.framing = None
+
     def unframe(self) -> None:
         """Take all buffers out of their HTTP framing.
 

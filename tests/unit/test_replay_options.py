@@ -46,6 +46,12 @@ def test_options_make_a_load(tmp_path, text, load):
     assert _read(tmp_path, text)[1] == load
 
 
+@pytest.mark.parametrize(("text", "found"), [("", "auto"), ("auto", "auto"), ("3", 3)])
+def test_processes_of_the_client(tmp_path, text, found):
+    option = f"--processes {text}" if text else ""
+    assert _read(tmp_path, f"--concurrency 8 {option}")[0].processes == found
+
+
 def test_think_time_is_replayed_in_an_open_loop_unless_told_otherwise(tmp_path):
     for text, factor in (
         ("--concurrency 1", 0),
@@ -120,6 +126,10 @@ def test_options_make_workload_and_plan(tmp_path):
         ),
         ("--concurrency 1 --window 0", "--window is 0.0, it must be a finite number above 0"),
         ("--concurrency 1 --drain -1", "--drain is -1.0, it must be a finite number from 0 on"),
+        ("--concurrency 1 --processes 0", "argument --processes: '0' is no number of client"),
+        ("--concurrency 1 --processes 65", "client processes; give auto or 1 to 64"),
+        ("--concurrency 1 --processes 1.5", "'1.5' is no number of client processes"),
+        ("--concurrency 1 --processes many", "'many' is no number of client processes"),
         ("--concurrency 1 --bogus", "unrecognized arguments: --bogus"),
         ("--concurrency 1 --win 5", "unrecognized arguments: --win 5"),
         ("--conc 1", "unrecognized arguments: --conc 1"),

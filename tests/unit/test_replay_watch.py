@@ -12,6 +12,7 @@ import pytest
 from kvtop_lib.replay import Plan, scrape
 from kvtop_lib.replay.health import LoopLag, no_collection
 from kvtop_lib.replay.progress import Progress
+from kvtop_lib.replay.record import Ended
 
 PAGE = b"""# HELP sglang:generation_tokens_total Number of generation tokens processed.
 # TYPE sglang:generation_tokens_total counter
@@ -66,44 +67,35 @@ def test_lag_outside_the_window_does_not_count():
     assert set(lag.summary(20.0, 30.0).values()) == {None}
 
 
-def _traffic(since_s: float, tokens: int, **more) -> SimpleNamespace:
+def _running(since_s: float, tokens: int) -> SimpleNamespace:
     plan = Plan(burn_in_s=10, warmup_s=10, window_s=100, drain_s=5, timeout_s=5)
-    client = SimpleNamespace(backlog=SimpleNamespace(tokens=tokens))
     start_s = time.monotonic() - since_s
-    return SimpleNamespace(
-        plan=plan, start_s=start_s, in_flight=7, records=[1, 2], client=client, **more
-    )
-
-
-def _ended(ok: bool, tokens: int, ttft_s: float | None) -> SimpleNamespace:
-    first = None if ttft_s is None else 5.0 + ttft_s
-    reply = SimpleNamespace(output_tokens=tokens, first_token_s=first)
-    return SimpleNamespace(ok=ok, reply=reply, raw=SimpleNamespace(sent_s=5.0))
+    return SimpleNamespace(plan=plan, start_s=start_s, in_flight=7, tokens=tokens)
 
 
 def test_the_progress_line_says_how_it_is_going():
-    traffic, progress = _traffic(30, tokens=0), Progress("mtp c8", "plain")
+    point, progress = _running(30, tokens=900), Progress("mtp c8", "plain")
     for ok, n, ttft_s in ((True, 80, 0.1), (False, 20, 0.3), (False, 0, None), (True, 5, 0.2)):
-        progress.ended(_ended(ok, n, ttft_s))
-    traffic.client.backlog.tokens = 900
+        progress.ended(Ended(ok, False, n, ttft_s, None))
     progress._seen.append((time.monotonic() - 5.0, 0))  # as if seen five seconds ago
-    line = progress.line(traffic)
-    for part in ("mtp c8", "window", "in flight   7", "TTFT p50 0.200 s", "failed 2", "left 90 s"):
+    line = progress.line(point)
+    for part in ("mtp c8", "window", "in flight   7", "TTFT p50 0.200 s", "ended    4", "failed 2",
+                 "left 90 s"):  # fmt: skip
         assert part in line
     rate = float(line.split(" tok/s")[0].split()[-1])
     assert 0 < rate <= 1005 / 5.0  # 105 that ended and 900 in flight, in 5 s or, late, in more
 
 
 def test_the_first_line_tells_the_rate_since_the_start():
-    line = Progress("a", "plain").line(_traffic(15.0, tokens=300))
+    line = Progress("a", "plain").line(_running(15.0, tokens=300))
     rate = float(line.split(" tok/s")[0].split()[-1])
     assert 1 < rate <= 20.0  # 300 tokens in 15 s or, late, in more
 
 
 def test_what_the_progress_line_needs_is_read_while_streams_run():
     progress = Progress("a", "plain")
-    assert " 0.0 tok/s" in progress.line(_traffic(0.0, tokens=0))
-    assert "TTFT p50 -" in progress.line(_traffic(0.0, tokens=0))
+    assert " 0.0 tok/s" in progress.line(_running(0.0, tokens=0))
+    assert "TTFT p50 -" in progress.line(_running(0.0, tokens=0))
 
 
 @pytest.mark.parametrize("said", ["plain", "off", "live"])
