@@ -28,6 +28,9 @@ from kvtop_lib.engine.command import MODULE, Command
 
 HOST = Path(__file__).with_name("warm_host.py")
 
+IMPORT_S = 240.0
+"""Longest wait for a host, after which a server is started anew."""
+
 READ_LATER = "KVTOP_"
 """Prefix of the variables that are read when plug-ins are loaded, after the fork."""
 
@@ -104,11 +107,13 @@ def start(command: Command, log: IO[bytes], parent: int, grace_s: float) -> Warm
     if not (caller and on_cpu):
         return None
     try:
-        host = _host(int(caller), env)  # the first one is served once SGLang is imported
+        host = _host(int(caller), env)
+        host.settimeout(IMPORT_S)  # the first one is served once SGLang is imported
         asked = {"flags": command.argv[3:], "env": env, "parent": parent, "grace": grace_s}
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [log.fileno()]))]
         host.sendmsg([json.dumps(asked).encode()], rights)
         told = _told(host)
+        host.settimeout(None)
         return WarmProcess(host, told["pid"]) if told else None
     except (OSError, ValueError, subprocess.SubprocessError) as e:
         log.write(f"kvtop: not forked from a warm process ({e}); started anew\n".encode())

@@ -5,7 +5,9 @@ from kvtop_lib.engine import Server
 from kvtop_lib.engine.lossless import greedy_outputs
 from kvtop_lib.params import load_arm, load_model
 
-OF_ONE_START = ("port", "addr", "file", "internal_states", "nonce")  # in names of its own values
+OF_ONE_START = (  # in names of its own values
+    "port", "addr", "file", "internal_states", "nonce", "startup_time", "launch_command",
+)  # fmt: skip
 
 
 def settled(info: dict) -> dict:

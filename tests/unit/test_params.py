@@ -47,7 +47,8 @@ def test_every_committed_file_loads_under_its_own_name(kind, load):
 def test_the_default_profile_asks_for_the_loads_of_the_mission():
     profile = load_profile("reproduce")
     assert profile.loads == [1, 2, 4, 8, 16, 32]
-    assert profile.arms == ["baseline", "mtp_w2", "mtp_w4", "ngram"]
+    assert profile.arms == ["baseline", "mtp_w2", "mtp", "mtp_ngram", "baseline_aa"]
+    assert len(profile.loads_of("baseline_aa")) == 2
     assert profile.model == "smollm2-mtp"
 
 
