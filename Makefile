@@ -41,7 +41,8 @@ ANALYSED := $(addprefix $(RUN)/,30_acceptance.ipynb 40_iterations.ipynb 50_decis
 
 reproduce: keys  ## measure what has changed and render the note (PROFILE=name)
 	@if $(MAKE) -q --no-print-directory $(NOTE); then echo "nothing to do: $(NOTE) is current"; \
-	else $(MAKE) --no-print-directory CALLER=$(CALLER) $(NOTE) && echo "done: $(NOTE)"; fi
+	else $(MAKE) --no-print-directory CALLER=$(CALLER) $(NOTE) && $(STEP) keys && \
+		echo "done: $(NOTE)"; fi  # keys again: what was built meanwhile is known to the next call
 
 retry: $(READY)  ## measure again the points that are not ok, then go on as `reproduce`
 	@$(STEP) retry

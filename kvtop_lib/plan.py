@@ -18,8 +18,8 @@ from kvtop_lib.params.shape import load_name
 from kvtop_lib.terms import SCHEMA, KvtopError
 
 DEPLOY_S = 60.0  # launch, probe, end
-LAUNCH_S = 40.0  # of a block: launch and end
-ANALYSIS_S = 15.0
+LAUNCH_S = 30.0  # of a block: launch and end
+ANALYSIS_S = 30.0
 ANALYSES = ("30_acceptance", "40_iterations", "50_decision", "90_note")
 DRAIN_SHARE = 0.5  # of the longest drain: it ends when the window's requests have
 

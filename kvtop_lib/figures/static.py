@@ -35,8 +35,12 @@ def printable(value: Any) -> Any:
 
 
 def to_spec(chart: alt.TopLevelMixin) -> dict[str, Any]:
-    """Vega-Lite spec as the page embeds it (container width)."""
-    return printable(chart.to_dict())
+    """Vega-Lite spec as the page embeds it (container width).
+
+    It is not held against the schema of Vega-Lite, which takes far longer than the rest; the tests
+    do that with every kind of chart.
+    """
+    return printable(chart.to_dict(validate=False))
 
 
 def _fixed(chart: alt.TopLevelMixin | dict, width: int) -> dict[str, Any]:

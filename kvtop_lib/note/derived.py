@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -14,7 +15,26 @@ from kvtop_lib.terms import KvtopError
 
 
 class Derived:
-    """Targets, decision and decomposition of evidence; nothing of a published table."""
+    """Tables, targets, decision and decomposition of evidence."""
+
+    def by_load(self, column: str) -> pd.DataFrame:
+        """`tables.by_load` of one column."""
+        return self._table(tables.by_load, column)
+
+    @property
+    def ratios(self) -> pd.DataFrame:
+        """`tables.ratios` of throughput."""
+        return self._table(tables.ratios, "output_tok_s", self.reference)
+
+    @cached_property
+    def _tables(self) -> dict[tuple, pd.DataFrame]:
+        return {}
+
+    def _table(self, make: Callable[..., pd.DataFrame], *given: str) -> pd.DataFrame:
+        """A table of the points, made once: a page takes most of its numbers from a few."""
+        if (key := (make, *given)) not in self._tables:
+            self._tables[key] = make(self.points, *given)
+        return self._tables[key]
 
     @cached_property
     def targets(self) -> dict[str, Value] | None:

@@ -108,15 +108,6 @@ class Evidence(Cited, Derived):
             return None
         return Evidence(self.run, self.reference, axis=stats.RATES)
 
-    def by_load(self, column: str) -> pd.DataFrame:
-        """`tables.by_load` of one column."""
-        return tables.by_load(self.points, column)
-
-    @cached_property
-    def ratios(self) -> pd.DataFrame:
-        """`tables.ratios` of throughput."""
-        return tables.ratios(self.points, baseline=self.reference)
-
     @cached_property
     def isolation(self) -> Evidence | None:
         """The pair of arms that differ in the draft width alone, None when it was not run."""
@@ -168,8 +159,7 @@ class Evidence(Cited, Derived):
 
     def change(self, arm: str, c: int, column: str = "output_tok_s") -> Change | None:
         """Change against the baseline, None when no block pair has both points."""
-        known = column == "output_tok_s"
-        frame = self.ratios if known else tables.ratios(self.points, column, self.reference)
+        frame = self._table(tables.ratios, column, self.reference)
         if frame.empty:
             return None
         row = frame[(frame["arm"] == arm) & (frame["c"] == c)]

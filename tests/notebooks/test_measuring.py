@@ -32,7 +32,7 @@ def test_deployments_are_recorded_and_compared_with_the_baseline(root):
     }  # fmt: skip
     assert record["kv_tokens"] == 4096 and record["requested"]["dtype"] == "float32"
     assert record["startup_s"] > 0 and record["memory_bytes"] > 1_000_000
-    start = r"baseline: starting the server \(about 40 s\)\nbaseline: ready after \d+ s, 4096 KV"
+    start = r"baseline: starting the server \(about 30 s\)\nbaseline: ready after \d+ s, 4096 KV"
     assert re.search(start, "".join(shown))
 
     record, shown = deploy(root, "mtp_w2")

@@ -11,6 +11,7 @@ from kvtop_lib import decision, figures
 from kvtop_lib.decision import write_decision
 from kvtop_lib.note import Article, plates, publish
 from kvtop_lib.note.caveats import caveats
+from kvtop_lib.note.quoted import QuotedArticle
 from kvtop_lib.store import Run
 from kvtop_lib.terms import KvtopError
 
@@ -334,6 +335,14 @@ def test_ablations_by_hand(tmp_path):
 def test_caveats_speak_of_targets_only_where_none_was_set(folder, rich):
     said = ["latency target was set" in " ".join(caveats(Article(f).ev)) for f in (folder, rich)]
     assert said == [True, False]
+
+
+def test_every_chart_is_one_by_the_schema(rich):
+    articles = [Article(rich), QuotedArticle("published:glm53"), QuotedArticle("published:qwen35")]
+    charts = [c for a in articles for plate in a.plates().values() for c in plate.charts]
+    assert len(charts) > 15
+    for chart in charts:
+        chart.to_dict(validate=True)
 
 
 def test_charts_of_verdicts_and_predictions(folder):

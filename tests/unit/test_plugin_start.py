@@ -6,8 +6,6 @@ Each case runs in a process of its own, since a start method belongs to one.
 import subprocess
 import sys
 
-import pytest
-
 PREPARE = """
 import multiprocessing, sys, threading
 import sglang.srt.plugins
@@ -45,9 +43,12 @@ def said(tmp_path, body: str) -> str:
     return done.stdout.split("\n")[0]
 
 
-def test_where_sglang_would_spawn_it_forks(tmp_path):
-    body = 'multiprocessing.set_start_method("spawn", force=True)\n'
-    assert said(tmp_path, body + "print(multiprocessing.get_start_method())") == "fork"
+def test_where_sglang_would_spawn_it_forks_and_children_load_plug_ins_for_their_part(tmp_path):
+    body = (
+        'multiprocessing.set_start_method("spawn", force=True)\n'
+        "print(multiprocessing.get_start_method(), asked(child), asked(run_detokenizer_process))"
+    )
+    assert said(tmp_path, body) == "fork (False, True) (False, False)"
 
 
 def test_a_second_thread_keeps_it_spawning(tmp_path):
@@ -57,11 +58,3 @@ def test_a_second_thread_keeps_it_spawning(tmp_path):
         "print(multiprocessing.get_start_method())"
     )
     assert said(tmp_path, body) == "spawn"
-
-
-@pytest.mark.parametrize(
-    ("target", "models"), [("child", True), ("run_detokenizer_process", False)]
-)
-def test_a_child_loads_the_plug_ins_again_and_knows_its_part(tmp_path, target, models):
-    body = f'multiprocessing.set_start_method("spawn", force=True)\nprint(asked({target}))'
-    assert said(tmp_path, body) == str((False, models))
