@@ -131,9 +131,8 @@ def test_stop_ends_every_process(tmp_path, started):
     assert not living(numbers)
 
 
+@pytest.mark.parametrize("started", ["forked"], indirect=True)
 def test_servers_of_one_caller_come_from_one_host_that_ends_with_it(tmp_path, started, caller):
-    if started == "anew":
-        return
     hosts = []
     for name in ("a", "b"):
         with fake(tmp_path / name) as server:
@@ -144,9 +143,8 @@ def test_servers_of_one_caller_come_from_one_host_that_ends_with_it(tmp_path, st
     assert_all_end(hosts[:1])
 
 
+@pytest.mark.parametrize("started", ["forked"], indirect=True)
 def test_a_host_that_cannot_import_costs_no_server(tmp_path, started):
-    if started == "anew":
-        return
     broken = "if __name__ != '__main__': raise ImportError('broken')\n"
     broken += f"import runpy\nrunpy.run_path({FAKE!r}, run_name='__main__')"
     write_site(tmp_path / "site", broken)
@@ -156,9 +154,8 @@ def test_a_host_that_cannot_import_costs_no_server(tmp_path, started):
     assert not living(pids(tmp_path))
 
 
+@pytest.mark.parametrize("started", ["forked"], indirect=True)
 def test_who_hangs_up_while_a_server_starts_leaves_none(tmp_path, started):
-    if started == "anew":
-        return
     server = fake(tmp_path)
     server.wait_ready(300)
     numbers = pids(tmp_path)

@@ -91,7 +91,7 @@ def test_the_shipped_profile_has_the_roles(tmp_path):
     }  # fmt: skip
     assert {r.widths for r in found.values() if r.kind == "fixed"} == {(1,), (2,), (4,)}
     assert profile.loads_of("baseline_aa") == [4, 32] and profile.blocks == 2
-    assert size(profile).total_s <= 50 * 60
+    assert size(profile).total_s <= 45 * 60
     told = server_command(load_model(profile.model), load_arm("mtp_table"), 8000).env["KVTOP_DRAFT"]
     assert json.loads(told) == {
         "sources": ["mtp"], "widths": [1, 2, 4], "policy": "table", "table": {"1": 2, "4": 1}
