@@ -9,37 +9,23 @@ import tarfile
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import yaml
+from params_help import write_project
 
-from kvtop_lib import cli, graph, keys, paths, step
+from kvtop_lib import cli, graph, paths, step
 from kvtop_lib.pack import archive as pack
 from kvtop_lib.params import load_profile
 from kvtop_lib.store import Run
 from kvtop_lib.terms import KvtopError
 
 ARMS = ["baseline", "mtp"]
+DRAFT = {"method": "ngram", "width": 2}
 
 
 @pytest.fixture
 def place(tmp_path, monkeypatch):
     """A project of two arms and two blocks; a function that points at a machine's outputs."""
-    files = {
-        "arms/baseline": {"title": "b"},
-        "arms/mtp": {"title": "m", "draft": {"method": "ngram", "width": 2}},
-        "models/m": {"title": "m", "checkpoint": str(tmp_path), "context_tokens": 512},
-        "workloads/w": {"title": "w", "trace": str(tmp_path / "t"), "max_output_tokens": 8},
-        "profiles/p": {
-            "title": "p", "model": "m", "workload": "w", "arms": ARMS, "loads": [1, 4],
-            "burn_in_s": 0, "warmup_s": 0, "window_s": 1, "drain_s": 0, "timeout_s": 1, "blocks": 2,
-        },
-    }  # fmt: skip
-    for name, data in files.items():
-        file = tmp_path / "params" / f"{name}.yaml"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(yaml.safe_dump(data))
-    (tmp_path / "notebooks").mkdir()
-    monkeypatch.setenv("KVTOP_ROOT", str(tmp_path))
-    monkeypatch.setattr(keys, "sources", lambda *args: {})  # whoever edits the library now
+    arms = {"baseline": {"title": "b"}, "mtp": {"title": "m", "draft": DRAFT}}
+    write_project(tmp_path, monkeypatch, arms, blocks=2)
 
     def machine(name: str):
         monkeypatch.setenv("KVTOP_OUTPUTS", str(tmp_path / name))

@@ -10,9 +10,9 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-import yaml
+from params_help import write_project
 
-from kvtop_lib import graph, keys, runner, step
+from kvtop_lib import graph, runner, step
 from kvtop_lib.params import load_profile
 from kvtop_lib.terms import KvtopError
 
@@ -20,22 +20,7 @@ from kvtop_lib.terms import KvtopError
 @pytest.fixture
 def play(tmp_path, monkeypatch):
     """A run of one arm whose notebooks are replaced; ``play["fails"]`` stops a sweep midway."""
-    files = {
-        "arms/baseline": {"title": "b"},
-        "models/m": {"title": "m", "checkpoint": str(tmp_path), "context_tokens": 512},
-        "workloads/w": {"title": "w", "trace": str(tmp_path / "t"), "max_output_tokens": 8},
-        "profiles/p": {
-            "title": "p", "model": "m", "workload": "w", "arms": ["baseline"], "loads": [1, 4],
-            "burn_in_s": 0, "warmup_s": 0, "window_s": 1, "drain_s": 0, "timeout_s": 1,
-        },
-    }  # fmt: skip
-    for name, data in files.items():
-        file = tmp_path / "params" / f"{name}.yaml"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(yaml.safe_dump(data))
-    (tmp_path / "notebooks").mkdir()
-    monkeypatch.setenv("KVTOP_ROOT", str(tmp_path))
-    monkeypatch.setattr(keys, "sources", lambda *args: {})  # whoever edits the library now
+    write_project(tmp_path, monkeypatch, {"baseline": {"title": "b"}})
     state = {"fails": False, "status": "failed", "seen": [], "run": tmp_path / "outputs/runs/p"}
 
     def run(notebook, out, given):
