@@ -115,8 +115,9 @@ ifneq ($(filter client,$(BENCH)),)
 	@$(PY) -m kvtop_lib.bench.client
 endif
 
-lossless: $(READY)  ## greedy outputs of every arm against the baseline (PROMPTS=50)
-	@$(PY) -m kvtop_lib.cli lossless $(PROFILE) --every-arm $(and $(PROMPTS),--prompts $(PROMPTS))
+lossless: $(READY)  ## greedy outputs against the baseline's, of every arm or ARMS="a b" (PROMPTS=50)
+	@$(PY) -m kvtop_lib.cli lossless $(PROFILE) $(or $(ARMS:%=--arm %),--every-arm) \
+		$(and $(PROMPTS),--prompts $(PROMPTS))
 
 soak: $(READY)  ## random arrivals, aborts and widths on one server (MINUTES=30)
 	@$(PY) -m kvtop_lib.bench.soak --minutes $(or $(MINUTES),30)

@@ -143,6 +143,9 @@ def lossless(
     every_arm: Annotated[
         bool, typer.Option("--every-arm", help="All of params/arms, not the profile's alone.")
     ] = False,
+    arm: Annotated[
+        list[str] | None, typer.Option(help="This arm instead; may be given several times.")
+    ] = None,
 ) -> None:
     """Compare greedy outputs of every arm with the baseline's; status 1 when one differs."""
     from kvtop_lib import probe
@@ -153,7 +156,10 @@ def lossless(
 
     plan = load_profile(profile)
     asked = probe.probe_prompts(load_trace(load_workload(plan.workload).trace), prompts)
-    if every_arm:
+    if arm:
+        names = [load_arm(name).id for name in arm]
+        plan = plan.model_copy(update={"arms": tuple(dict.fromkeys(("baseline", *names)))})
+    elif every_arm:
         layer = load_model(plan.model).mtp is not None
         names = [a for a in list_names(Arm) if layer or not load_arm(a).draft.uses_mtp]
         plan = plan.model_copy(update={"arms": tuple(names)})

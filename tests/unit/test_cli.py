@@ -111,3 +111,9 @@ def test_lossless_says_which_arm_differs(monkeypatch, capsys, tmp_path, other, s
     assert sum("exempt" in line for line in lines) == 2
     itself = [x for x in lines if "0 of 3 between the baseline and itself" in x]
     assert [x.partition(":")[0] for x in itself] == ["mtp_w2"] * status
+    only = ("--arm", "mtp_w2", "--arm", "ngram", "--arm", "mtp_w2")
+    assert kvtop(monkeypatch, "lossless", "test", "--prompts", "3", *only) == status
+    named = [x.partition(":")[0] for x in capsys.readouterr().out.splitlines()]
+    assert named == ["baseline", "mtp_w2", "ngram"]
+    assert kvtop(monkeypatch, "lossless", "test", "--arm", "mtp_w99") == 1
+    assert "mtp_w99" in capsys.readouterr().err
