@@ -15,6 +15,8 @@ endif
 RUN := $(OUTPUTS)/runs/$(PROFILE)
 NOTE := $(if $(filter reproduce,$(PROFILE)),$(OUTPUTS)/note.html,$(RUN)/note.html)
 PY := $(VENV)/bin/python
+# containers often forbid byte code; without it every start of Python compiles its imports anew
+export PYTHONDONTWRITEBYTECODE :=
 # a killed make cannot tell those below it: a step ends when the outermost make has ended
 CALLER := $(shell echo $$PPID)
 STEP := $(PY) -m kvtop_lib.step --caller $(CALLER) $(PROFILE)

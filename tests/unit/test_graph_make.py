@@ -266,3 +266,12 @@ def test_a_folder_that_make_cannot_name_is_refused(root, variable):
     )
     assert done.returncode and "must name a folder each, without blanks" in done.stderr
     assert not (root / "outputs").exists()
+
+
+def test_byte_code_is_kept_even_where_the_environment_forbids_it(root):
+    """Imports are most of what a short step costs; a container's image often sets this variable."""
+    seen = "import sys; print('forbidden:', sys.dont_write_bytecode)"
+    command = ["make", "lab", f'PY={sys.executable} -c "{seen}" #', "READY=Makefile"]
+    env = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
+    said = subprocess.run(command, cwd=root, env=env, text=True, capture_output=True, timeout=600)
+    assert said.stdout.splitlines()[-1] == "forbidden: False", said
