@@ -58,9 +58,8 @@ class Block:
             self.plan = replace(self.plan, output="recorded")
         trace = workload_trace(self.workload, self.model.path, self.seed)
         self._about = about(trace)
-        self.pool = SessionPool(
-            trace.sessions, self.profile.loads, self.seed, until_s=self.plan.w1_s
-        )
+        longest = max(self._plan(load).w1_s for load in self.profile.loads)
+        self.pool = SessionPool(trace.sessions, self.profile.loads, self.seed, until_s=longest)
 
     @property
     def folder(self) -> Path:
@@ -71,6 +70,10 @@ class Block:
     def loads(self) -> list[Load]:
         """Loads of the arm, in the order of measurement."""
         return self.profile.loads_of(self.arm.id)
+
+    def _plan(self, load: Load) -> Plan:
+        """The plan with the load's own window."""
+        return replace(self.plan, window_s=self.profile.window_of(load))
 
     @property
     def _launches(self) -> int:
@@ -139,7 +142,8 @@ class Block:
         try:
             server.flush_cache()
             run_point(
-                server.url, SERVED_NAME, self.pool.slice(load), load, self.plan, self.seed, folder,
+                server.url, SERVED_NAME, self.pool.slice(load), load, self._plan(load), self.seed,
+                folder,
                 labels=labels | {
                     "page_tokens": self._page_tokens, "trace": self._about,
                     "widths": self.arm.draft.widths,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parent
@@ -39,6 +41,19 @@ def runs_dir() -> Path:
 def cache_dir() -> Path:
     """Folder of weights and kernels that are built, never committed (``KVTOP_CACHE``)."""
     return Path(os.environ.get("KVTOP_CACHE") or repo_root() / ".cache" / "kvtop")
+
+
+def portable(text: str) -> str:
+    """Text of a record without this machine's folders, as it may be committed.
+
+    The checkout becomes ``.``, outputs and caches elsewhere their last name; also where JSON has
+    escaped a letter. A name that only begins like such a folder stays.
+    """
+    for folder in (outputs_dir(), cache_dir(), repo_root()):
+        own = "." if folder == repo_root() else folder.name
+        for spelled in {str(folder), json.dumps(str(folder))[1:-1]} - {"/", "."}:
+            text = re.sub(re.escape(spelled) + r"(?![\w-]|\.\w)", lambda _, own=own: own, text)
+    return text
 
 
 def embedded_dir() -> Path:

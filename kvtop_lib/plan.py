@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvtop_lib.params import Profile, list_names, load_profile
-from kvtop_lib.params.shape import load_name
+from kvtop_lib.params.shape import Load, load_name
 from kvtop_lib.terms import SCHEMA, KvtopError
 
 DEPLOY_S = 60.0  # launch, probe, end
@@ -70,25 +70,25 @@ class Size:
         return self.window_s / self.total_s
 
 
-def expected_point_s(profile: Profile) -> float:
+def expected_point_s(profile: Profile, load: Load) -> float:
     """Expected time of one point, seconds."""
-    whole = profile.burn_in_s + profile.warmup_s + profile.window_s
+    whole = profile.burn_in_s + profile.warmup_s + profile.window_of(load)
     return whole + DRAIN_SHARE * profile.drain_s
 
 
 def size(profile: Profile) -> Size:
     """What a run of the profile costs on a machine where a launch takes `LAUNCH_S`."""
-    arms, points = len(profile.arms), sum(len(profile.loads_of(a)) for a in profile.arms)
-    points *= profile.blocks
+    arms = len(profile.arms)
+    points = [load for a in profile.arms for load in profile.loads_of(a)] * profile.blocks
     return Size(
         deploys=arms,
         blocks=arms * profile.blocks,
-        points=points,
+        points=len(points),
         deploy_s=arms * DEPLOY_S,
         launch_s=arms * profile.blocks * LAUNCH_S,
-        point_s=points * expected_point_s(profile),
+        point_s=sum(expected_point_s(profile, load) for load in points),
         analysis_s=len(ANALYSES) * ANALYSIS_S,
-        window_s=points * profile.window_s,
+        window_s=sum(map(profile.window_of, points)),
     )
 
 
@@ -111,7 +111,8 @@ def lifetimes(profile: Profile) -> list[dict[str, Any]]:
             "workload": profile.workload,
             "loads": [load_name(load) for load in profile.loads_of(arm)],
             "seed": profile.seed + block - 1,
-            "expected_s": LAUNCH_S + len(profile.loads_of(arm)) * expected_point_s(profile),
+            "expected_s": LAUNCH_S
+            + sum(expected_point_s(profile, load) for load in profile.loads_of(arm)),
         }
         for i, (arm, block) in enumerate(pairs, 1)
     ]
@@ -137,11 +138,14 @@ def row(profile: Profile) -> str:
         loads += "; " + "; ".join(
             f"{a}: {', '.join(load_name(x) for x in v)}" for a, v in profile.only.items()
         )
+    windows = f"{profile.window_s:g}"
+    if profile.windows:
+        windows += "; " + ", ".join(f"{k}: {v:g}" for k, v in profile.windows.items())
     parts = (s.deploy_s, s.launch_s, s.point_s, s.analysis_s)
     spent = " + ".join(f"{x / 60:.1f}" for x in parts)
     return (
         f"| `{profile.id}` | {len(profile.arms)} | {loads} | {profile.blocks} | {s.blocks} | "
-        f"{s.points} | {profile.window_s:g} | {spent} = **{s.total_s / 60:.0f}** | "
+        f"{s.points} | {windows} | {spent} = **{s.total_s / 60:.0f}** | "
         f"{s.window_share:.0%} |"
     )
 

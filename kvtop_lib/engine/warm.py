@@ -3,8 +3,9 @@
 A run starts a server for every deployment and every block, and on few cores most of each start is
 the same imports. Within one call of make, named by the variable `CALLER`, the first start that can
 be forked brings up a host, and the others follow from it; it ends with that call. Without the
-variable, on a GPU, and where a variable that is read during import differs, a server is started
-anew, and so it is where the host fails for whatever reason.
+variable and on a GPU a server is started anew, and so it is where the host fails for whatever
+reason. Values that may be read during import, and all that a command sets itself, name a host: an
+arm with variables of its own gets one of its own, and no arm sees those of another.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ HOST = Path(__file__).with_name("warm_host.py")
 
 IMPORT_S = 240.0
 """Longest wait for a host, after which a server is started anew."""
+
+FAILED = ".failed"
+"""Suffix of the file in which a host that cannot fork says why; it is not tried again."""
 
 READ_LATER = "KVTOP_"
 """Prefix of the variables that are read when plug-ins are loaded, after the fork."""
@@ -103,18 +107,20 @@ def start(command: Command, log: IO[bytes], parent: int, grace_s: float) -> Warm
     """
     caller = os.environ.get(CALLER)
     env = {**os.environ, **command.env}
-    on_cpu = list(command.argv[1:3]) == ["-m", MODULE] and "SGLANG_USE_CPU_ENGINE" in env
-    if not (caller and on_cpu):
+    cpu = command.env.get("SGLANG_USE_CPU_ENGINE") == "1"
+    if not (caller and cpu and list(command.argv[1:3]) == ["-m", MODULE]):
         return None
     try:
-        host = _host(int(caller), env)
+        host = _host(int(caller), env, command.env)
         host.settimeout(IMPORT_S)  # the first one is served once SGLang is imported
         asked = {"flags": command.argv[3:], "env": env, "parent": parent, "grace": grace_s}
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [log.fileno()]))]
         host.sendmsg([json.dumps(asked).encode()], rights)
         told = _told(host)
+        if told is None:
+            raise OSError("the process has ended, or cannot fork")
         host.settimeout(None)
-        return WarmProcess(host, told["pid"]) if told else None
+        return WarmProcess(host, told["pid"])
     except (OSError, ValueError, subprocess.SubprocessError) as e:
         log.write(f"kvtop: not forked from a warm process ({e}); started anew\n".encode())
         log.flush()
@@ -130,18 +136,24 @@ def _told(host: socket.socket) -> dict | None:
     return json.loads(data) if data else None
 
 
-def _host(caller: int, env: dict[str, str]) -> socket.socket:
+def _host(caller: int, env: dict[str, str], own: dict[str, str]) -> socket.socket:
     """A connection to the host of a caller for an environment; started when there is none."""
     folder = Path(tempfile.gettempdir()) / f"kvtop-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
-    if (owner := folder.stat()).st_uid != os.getuid() or owner.st_mode & 0o077:
+    if (owner := folder.lstat()).st_uid != os.getuid() or owner.st_mode & 0o077:
         raise PermissionError(f"{folder} is not this user's alone")
-    read = {k: v for k, v in sorted(env.items()) if k.startswith(_OF_IMPORTS)}
+    read = {
+        k: v for k, v in sorted(env.items())
+        if k.startswith(_OF_IMPORTS) or (k in own and not k.startswith(READ_LATER))
+    }  # fmt: skip
     about = json.dumps([read, sys.executable, os.getcwd()]).encode()
     name = f"{caller}-{hashlib.sha256(about).hexdigest()[:12]}"
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        _tidy(folder)
         path = folder / name
+        if (why := path.with_suffix(FAILED)).exists():
+            raise OSError(why.read_text(encoding="utf-8", errors="replace"))
         host = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             host.connect(str(path))
@@ -149,6 +161,14 @@ def _host(caller: int, env: dict[str, str]) -> socket.socket:
             _begin(path, caller, env)
             host.connect(str(path))
     return host
+
+
+def _tidy(folder: Path) -> None:
+    """Remove what hosts of callers that have ended left behind."""
+    for file in folder.glob("*-*"):
+        pid = file.name.partition("-")[0]
+        if pid.isdigit() and not Path("/proc", pid).exists():
+            file.unlink(missing_ok=True)
 
 
 def _begin(path: Path, caller: int, env: dict[str, str]) -> None:

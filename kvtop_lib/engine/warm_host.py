@@ -14,7 +14,6 @@ from __future__ import annotations
 import array
 import atexit
 import gc
-import importlib
 import importlib.util
 import json
 import os
@@ -24,16 +23,16 @@ import signal
 import socket
 import sys
 import traceback
+import warnings
 from pathlib import Path
 
 MODULE = "sglang.launch_server"
-MODULES = (MODULE, "sglang.srt.entrypoints.http_server")
 LIMIT = 1 << 20  # bytes of a request
 ASK_S = 10.0  # a connection that asks for nothing is closed after so long
 
 
 def beside(name: str):
-    """A module of this folder, without what importing the whole package would bring."""
+    """A module of this folder, without importing the whole package."""
     spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -90,9 +89,10 @@ def _serve(argv: list[str], wrapper: int) -> int:
     supervise.in_child(wrapper)
     signal.set_wakeup_fd(-1)
     for number in supervise.SIGNALS:  # as after an exec
-        default = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
-        signal.signal(number, default)
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.argv = ["-m", *argv]
+    warnings.filterwarnings("ignore", category=RuntimeWarning, module="runpy")  # imported before
     runpy.run_module(MODULE, run_name="__main__", alter_sys=True)
     return 0
 
@@ -119,7 +119,10 @@ def _request(connection: socket.socket) -> tuple[dict, int] | None:
         asked = json.loads(data), array.array("i", sent)[0]
     except (OSError, ValueError):
         return None
-    return None if _gone(connection) else asked
+    if not _gone(connection):
+        return asked
+    os.close(asked[1])
+    return None
 
 
 def _gone(connection: socket.socket) -> bool:
@@ -185,21 +188,32 @@ def main(argv: list[str]) -> int:
         return 0
     sys.path.insert(0, os.getcwd())  # where ``python -m`` looks first
     os.environ["TORCHDYNAMO_DISABLE"] = "1"  # as the plug-in does, which is loaded later
-    for name in MODULES:
-        importlib.import_module(name)
-    threads = len(os.listdir("/proc/self/task"))
-    if threads > 1 or sys.modules["sglang.srt.plugins"]._plugins_loaded:
-        print(f"not forked: {threads} threads, or plug-ins are loaded", file=sys.stderr)
-        return 1
-    gc.collect()
-    gc.freeze()  # a child's collector would copy every page
     path = Path(listener.getsockname())
     try:
-        serve(listener, caller)
+        if why := _import():
+            path.with_suffix(".failed").write_text(why, encoding="utf-8")
+        else:
+            serve(listener, caller)
     finally:
         path.unlink(missing_ok=True)
         path.with_suffix(".log").unlink(missing_ok=True)
-    return 0
+    return int(bool(why))
+
+
+def _import() -> str:
+    """Import what a server imports first; why a fork would not be safe, if it is not."""
+    try:
+        for name in (MODULE, "sglang.srt.entrypoints.http_server"):
+            importlib.import_module(name)
+    except Exception as e:
+        return f"the import failed: {type(e).__name__}: {e}"
+    if len(os.listdir("/proc/self/task")) > 1:
+        return "the import has started threads"
+    if sys.modules["sglang.srt.plugins"]._plugins_loaded:
+        return "the import has loaded plug-ins"
+    gc.collect()
+    gc.freeze()  # a child's collector would copy every page
+    return ""
 
 
 if __name__ == "__main__":

@@ -81,24 +81,23 @@ def arms(ev: Evidence) -> Markup:
 
 def workload(ev: Evidence) -> Markup | None:
     """Workload and the phases of a point."""
+    words = {"burn_in": "burn-in", "warmup": "warm-up", "window": "window", "drain": "drain"}
     phases = [
         say("{v} {w}", v=v, w=word)
-        for key, word in (
-            ("burn_in_s", "burn-in"),
-            ("warmup_s", "warm-up"),
-            ("window_s", "window"),
-            ("drain_s", "drain"),
-        )
-        if (v := ev.field(f"profile.{key}", "s"))
+        for key, word in words.items()
+        if (v := ev.field(f"profile.{key}_s", "s"))
     ]
+    for load in tables.pick(ev.manifest, "profile.windows") or ():
+        own = ev.field(f"profile.windows.{load}", "s")
+        phases.append(say("{v} window at {load}", v=own, load=Value(load, own.source)))
     return joined(ev.field("workload.title"), listing(phases) if phases else None)
 
 
 def trace(ev: Evidence) -> Markup | None:
     """Trace, with its fingerprint."""
     mark = ev.field("trace.sha256")
-    short = mark and Value(mark.text[:12], mark.source)
-    return joined(ev.field("trace.name"), short and say("fingerprint {s}", s=short))
+    short = mark and say("fingerprint {s}", s=Value(mark.text[:12], mark.source))
+    return joined(ev.field("trace.name"), short)
 
 
 def deployed(ev: Evidence) -> Markup | None:

@@ -67,8 +67,7 @@ def records(article: Article, folder: Path) -> Path:
     for file in filter(Path.is_file, files):
         target = folder / file.relative_to(run.path)
         target.parent.mkdir(parents=True, exist_ok=True)
-        text = file.read_text(encoding="utf-8")  # a published record names no folder of a machine
-        target.write_text(text.replace(str(paths.repo_root()), "."), encoding="utf-8")
+        target.write_text(paths.portable(file.read_text(encoding="utf-8")), encoding="utf-8")
     decomposition.write_record(run, folder / decomposition.RECORD)
     (folder / "measured.md").write_text(readme_table(run) + "\n", encoding="utf-8")
     if decided := article.ev.decision:

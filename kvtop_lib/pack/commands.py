@@ -16,28 +16,35 @@ Folder = Annotated[Path | None, typer.Option(help="Default: outputs/published/RU
 
 def pack(run: Name, folder: Folder = None) -> None:
     """Write the whole blocks of a run as archives that can be committed."""
+    from kvtop_lib.caller import alone
     from kvtop_lib.pack import archive
     from kvtop_lib.params import load_profile
 
-    place = folder or archive.folder_of(run)
-    files = archive.pack(load_profile(run), paths.runs_dir() / run, place)
+    profile = load_profile(run)
+    target, place = paths.runs_dir() / profile.id, folder or archive.folder_of(profile.id)
+    nothing = KvtopError(f"run {run!r} has no whole block yet; make reproduce PROFILE={run}")
+    if not target.is_dir():
+        raise nothing
+    with alone(target):
+        files = archive.pack(profile, target, place)
     if not files:
-        raise KvtopError(f"run {run!r} has no whole block yet; make reproduce PROFILE={run}")
+        raise nothing
     for file in files:
         print(f"{file} ({file.stat().st_size / 1e3:.0f} kB)")
+    for file in sorted({*place.glob("*.tar.xz")} - {*files}):
+        print(f"{file}: of an earlier measurement, the run has no such whole block; remove it")
 
 
 def unpack(run: Name, folder: Folder = None) -> None:
     """Put packed blocks back into a run, which goes on from there (`make reproduce`)."""
     from kvtop_lib.caller import alone
-    from kvtop_lib.pack import archive
+    from kvtop_lib.pack import archive, back
     from kvtop_lib.params import load_profile
 
-    load_profile(run)
-    target = paths.runs_dir() / run
+    profile = load_profile(run)
+    target, place = paths.runs_dir() / profile.id, folder or archive.folder_of(profile.id)
+    archive.archives(place)  # said before anything is made
     with alone(target):
-        put, there = archive.unpack(target, folder or archive.folder_of(run))
-    for name in put:
-        print(f"{name}: put back")
-    for name in there:
-        print(f"{name}: the run has it, at least in part; it stays as it is")
+        for name, put in back.unpack(profile, target, place):
+            kept = "the run has it, at least in part; it stays as it is"
+            print(f"{name}: {'put back' if put else kept}", flush=True)

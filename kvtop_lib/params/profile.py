@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Any, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from kvtop_lib.params.base import ParamsFile
-from kvtop_lib.params.shape import Load, LoadField
+from kvtop_lib.params.shape import Load, LoadField, load_name, parse_load
 
 LATENCY_TARGETS = ("ttft_s", "tpot_s", "e2e_s")
 """Latencies of single requests that a target may limit."""
@@ -26,6 +26,7 @@ class Profile(ParamsFile):
     burn_in_s: float = Field(ge=0)
     warmup_s: float = Field(ge=0)
     window_s: float = Field(gt=0)
+    windows: dict[str, float] = {}  # seconds by load (32 or 'c32') where it is not `window_s`
     drain_s: float = Field(ge=0)
     timeout_s: float = Field(gt=0)  # of one request
     lossless_prompts: int = Field(default=20, ge=0)
@@ -35,10 +36,17 @@ class Profile(ParamsFile):
         """Loads at which an arm is measured, in the profile's order."""
         return [x for x in self.loads if x in self.only.get(arm, self.loads)]
 
-    @property
-    def point_s(self) -> float:
-        """Longest time of one point, in seconds."""
-        return self.burn_in_s + self.warmup_s + self.window_s + self.drain_s
+    def window_of(self, load: Load) -> float:
+        """Length of the window at a load, in seconds."""
+        return self.windows.get(load_name(load), self.window_s)
+
+    @field_validator("windows", mode="before")
+    @classmethod
+    def _by_name(cls, windows: Any) -> Any:
+        if not isinstance(windows, dict):
+            return windows
+        lanes = {load: int(load) for load in windows if str(load).isdigit()}  # text in JSON
+        return {load_name(parse_load(lanes.get(x, x))): seconds for x, seconds in windows.items()}
 
     @field_validator("targets")
     @classmethod
@@ -64,4 +72,10 @@ class Profile(ParamsFile):
                 raise ValueError(f"only: {arm!r} is not an arm of this profile to be restricted")
             if not loads or [x for x in loads if x not in self.loads]:
                 raise ValueError(f"only: {arm!r} needs some of the profile's loads")
+        names = [load_name(x) for x in self.loads]
+        for name, seconds in self.windows.items():
+            if name not in names:
+                raise ValueError(f"windows: {name} is not one of the loads, {', '.join(names)}")
+            if seconds <= 0:
+                raise ValueError(f"windows: {name} must be seconds above 0, not {seconds:g}")
         return self

@@ -45,6 +45,7 @@ FILES = {
         "burn_in_s": 0.2,
         "warmup_s": 0.2,
         "window_s": 2.6,
+        "windows": {2: 3.1},
         "drain_s": 2,
         "timeout_s": 10,
         "lossless_prompts": 6,

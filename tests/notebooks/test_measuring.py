@@ -62,6 +62,7 @@ def test_a_sweep_records_every_point(root):
     assert list(points["accept_len"]) == [2.0, 2.0]
     assert (points["iteration_s_p50"] >= 0.149).all() and (points["tpot_s_p50"] >= 0.0745).all()
     assert points.loc[2, "output_tok_s"] > points.loc[1, "output_tok_s"]
+    assert list(points["window_s"]) == pytest.approx([2.6, 3.1])  # at 2 its own
     line = records.lines()[0]
     assert (line["arm"], line["block"], line["load"], line["attempt"]) == ("mtp_w2", 1, "c1", 1)
     assert line["key"] == "k1" and line["seed"] == load_profile("fake").seed

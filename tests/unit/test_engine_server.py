@@ -34,15 +34,15 @@ with fake(Path(sys.argv[1])) as server:
 SITE = "TEST_SITE"  # folder of a package in place of SGLang, where servers are to be forked
 
 
-def fake(folder: Path, *flags: str) -> Server:
-    """A fake server below the real wrapper."""
+def fake(folder: Path, *flags: str, **own: str) -> Server:
+    """A fake server below the real wrapper; its arm's own variables."""
     port = free_port("127.0.0.1")
     how, env = ("-S", FAKE), {}
     if site := os.environ.get(SITE):
         os.chdir(site)
         how, env = ("-m", MODULE), {"SGLANG_USE_CPU_ENGINE": "1"}
     argv = (sys.executable, *how, str(port), str(folder / "pids"), *flags)
-    return Server(Command(args={}, argv=argv, env=env), port, folder, grace_s=0.5)
+    return Server(Command(args={}, argv=argv, env=env | own), port, folder, grace_s=0.5)
 
 
 def write_site(folder: Path, launch: str) -> Path:
@@ -139,19 +139,51 @@ def test_servers_of_one_caller_come_from_one_host_that_ends_with_it(tmp_path, st
             server.wait_ready(300)
             hosts.append(int(server.log_file.read_text().split("imported in ")[1].split()[0]))
     assert hosts[0] == hosts[1] and living(hosts[:1]) == hosts[:1]
+    assert "RuntimeWarning" not in server.log_file.read_text()
     caller.kill()
     assert_all_end(hosts[:1])
 
 
 @pytest.mark.parametrize("started", ["forked"], indirect=True)
-def test_a_host_that_cannot_import_costs_no_server(tmp_path, started):
-    broken = "if __name__ != '__main__': raise ImportError('broken')\n"
-    broken += f"import runpy\nrunpy.run_path({FAKE!r}, run_name='__main__')"
+def test_an_arm_s_own_variable_is_there_at_import_and_no_other_arm_s(tmp_path, started):
+    read = "import os\nAT_IMPORT = os.environ.get('OF_AN_ARM')\n" + LAUNCH
+    read = read.replace("import IMPORTED_IN", "import IMPORTED_IN, AT_IMPORT")
+    write_site(
+        tmp_path / "site", read.replace("IMPORTED_IN, flush", "IMPORTED_IN, AT_IMPORT, flush")
+    )
+    for name, own, seen in (("a", {}, "None"), ("b", {"OF_AN_ARM": "-1"}, "-1"), ("c", {}, "None")):
+        with fake(tmp_path / name, **own) as server:
+            server.wait_ready(300)
+            assert server.warm
+            assert server.log_file.read_text().split("imported in ")[1].split()[1] == seen, name
+
+
+@pytest.mark.parametrize("started", ["forked"], indirect=True)
+@pytest.mark.parametrize(
+    ("fault", "why"),
+    [
+        ("raise ImportError('broken')", "the import failed: ImportError: broken"),
+        ("import threading; threading.Timer(600, print).start()", "threads"),
+    ],
+)
+def test_a_host_that_cannot_fork_costs_no_server_and_is_tried_once(tmp_path, started, fault, why):
+    broken = f"""
+import runpy
+if __name__ == "__main__":
+    runpy.run_path({FAKE!r}, run_name="__main__")
+else:
+    print("tried", file=open("tries", "a"))
+    {fault}
+"""
     write_site(tmp_path / "site", broken)
-    with fake(tmp_path) as server:
-        server.wait_ready(300)
-        assert not server.warm
-    assert not living(pids(tmp_path))
+    for name in ("a", "b"):
+        with fake(tmp_path / name) as server:
+            server.wait_ready(300)
+            assert not server.warm
+            assert "not forked from a warm process" in server.log_file.read_text()
+        assert not living(pids(tmp_path / name))
+    assert why in server.log_file.read_text()
+    assert (tmp_path / "site" / "tries").read_text() == "tried\n"
 
 
 @pytest.mark.parametrize("started", ["forked"], indirect=True)

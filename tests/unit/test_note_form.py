@@ -182,3 +182,11 @@ def test_a_run_with_the_isolation_pair_has_it_as_core_result(folder):
     text = core.caption[1].striptags().replace("\u00a0", " ")
     assert "one configuration but for the draft width" in text
     assert "At c = 1 switching drafting off gives +9.1 %" in text
+
+
+def test_a_window_of_one_load_is_named_in_the_method(folder):
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["profile"]["windows"] = {"c32": 31.0}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    text = re.sub("<[^>]+>", "", Article(folder).method()).replace("\xa0", " ")
+    assert "31 s window at c32" in text

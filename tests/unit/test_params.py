@@ -117,8 +117,20 @@ def _profile(params, arms, loads="[1, 2]", more=""):
     return load_profile("p")
 
 
-def test_point_time_is_the_sum_of_its_phases(params):
-    assert _profile(params, "[baseline]").point_s == 37
+def test_a_load_may_have_a_window_of_its_own(params):
+    loads, more = "[1, 8, r0.50]", "windows: {1: 40, r0.50: 60}\n"
+    profile = _profile(params, "[baseline]", loads, more=more)
+    assert [profile.window_of(load) for load in profile.loads] == [40, 30, 60]
+    assert profile.windows == {"c1": 40, "r0.50": 60}
+    for more, said in (
+        ("windows: {4: 40}\n", "windows: c4 is not one of the loads, c1"),
+        ("windows: {1: 0}\n", "windows: c1 must be seconds above 0, not 0"),
+        ("windows: {x: 5}\n", "'x' is no load"),
+        ("windows: 40\n", "windows"),
+    ):
+        with pytest.raises(KvtopError) as e:
+            _profile(params, "[baseline]", "[1]", more=more)
+        assert said in str(e.value)
 
 
 @pytest.mark.parametrize(

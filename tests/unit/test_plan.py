@@ -57,8 +57,15 @@ def test_a_longer_run_begins_as_the_shorter_one():
 def test_size_by_hand():
     s = plan.size(profile(only={"y": [8]}))
     assert (s.deploys, s.blocks, s.points) == (3, 6, 2 * (2 + 2 + 1))
-    assert s.total_s == 3 * 60 + 6 * 40 + 10 * 38 + len(plan.ANALYSES) * 15
+    fixed = 3 * plan.DEPLOY_S + 6 * plan.LAUNCH_S + len(plan.ANALYSES) * plan.ANALYSIS_S
+    assert s.total_s == fixed + 10 * 38
     assert s.window_share == pytest.approx(300 / s.total_s)
+    longer = profile(only={"y": [8]}, windows={8: 50})  # six of the ten points are at 8
+    assert plan.size(longer).total_s == s.total_s + 6 * 20
+    assert plan.size(longer).window_s == 300 + 6 * 20
+    assert [x["expected_s"] for x in plan.lifetimes(longer)[1:3]] == [
+        plan.LAUNCH_S + 38 + 58, plan.LAUNCH_S + 58,
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -79,3 +79,10 @@ def test_the_manifest_of_a_profile(tmp_path):
     assert found["trace"] == {"name": found["workload"]["trace"], "sha256": "t" * 64}
     assert found["machine"]["cores"] >= 1 and found["machine"]["memory_bytes"] > 1 << 28
     assert str(paths.repo_root()) not in file.read_text()
+
+
+def test_a_text_that_is_committed_names_no_folder_of_the_machine(monkeypatch):
+    monkeypatch.setenv("KVTOP_ROOT", "/app")
+    monkeypatch.setenv("KVTOP_OUTPUTS", "/data/jürgen/out")
+    text = 'at "/app/x", /app. /apple /app-2 /data/jürgen/out/runs "/data/j\\u00fcrgen/out"'
+    assert paths.portable(text) == 'at "./x", .. /apple /app-2 out/runs "out"'

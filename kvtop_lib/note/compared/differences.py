@@ -25,8 +25,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "locks_sha256",
     ),
     "plan": (
-        "profile.burn_in_s", "profile.warmup_s", "profile.window_s", "profile.drain_s",
-        "profile.timeout_s",
+        "profile.burn_in_s", "profile.warmup_s", "profile.window_s", "profile.windows",
+        "profile.drain_s", "profile.timeout_s",
     ),
     "seed": ("profile.seed",),
     "code": ("git.commit", "git.dirty"),
