@@ -67,7 +67,11 @@ def flush(url: str, timeout_s: float = 30.0) -> None:
         with direct(request, timeout_s + 10):
             return
     except urllib.error.HTTPError as e:
-        text = " ".join(e.read().decode("utf-8", "replace").split())[:300]
+        try:
+            body = e.read()
+        except (OSError, http.client.HTTPException):  # cut short
+            body = b""
+        text = " ".join(body.decode("utf-8", "replace").split())[:300]
         if e.code in (404, 405):
             raise KvtopError(
                 f"{url} has no /flush_cache, so it is not SGLang; start it anew before a point and "

@@ -185,9 +185,11 @@ def summary(point: dict) -> str:
     if (counts := point["token_counts"]) != "chunk":
         ends = f"{point['counts']['ok']} requests ok, {failed} not"
         return f"{head}, TTFT p50 {point['ttft_s']['p50']:.3f} s, {ends}; {REMAIN[counts]}"
+    tpot = point["tpot_s"]["p50"]  # none where every answer came at once
+    pace = f"TPOT p50 {1e3 * tpot:.1f} ms" if tpot is not None else "no TPOT (answers at once)"
     return (
         f"{head}, {point['output_tok_s']:.1f} tok/s, TTFT p50 {point['ttft_s']['p50']:.3f} s, "
-        f"TPOT p50 {1e3 * point['tpot_s']['p50']:.1f} ms{accept}, "
+        f"{pace}{accept}, "
         f"{point['counts']['ok']} requests ok, {failed} not{drawn}"
     )
 

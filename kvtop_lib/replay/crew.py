@@ -26,6 +26,7 @@ from kvtop_lib.replay.traffic import Traffic, first_of
 from kvtop_lib.replay.wire import Setup
 
 GRACE_S = 10.0
+READY_S = 60.0  # for a process to begin, with the bodies of its first requests
 """Longest wait for what a process has to tell after the drain."""
 
 
@@ -130,8 +131,9 @@ class Crew:
 
     @property
     def settled_s(self) -> float:
-        """Since when every process has had its lanes; infinity before all have moved."""
-        return self._joined_s if self._dealer.settled else math.inf
+        """Since when every process has had its lanes or arrivals; infinity before that."""
+        shared_s = max(self._joined_s, self._dealer.shared_s)
+        return shared_s if self._dealer.settled else math.inf
 
     @property
     def _joined(self) -> list[Remote]:
@@ -147,6 +149,8 @@ class Crew:
 
     async def add(self) -> None:
         """Take a process in while the point runs, unless it comes too late for the window."""
+        if self._dealer.dealt_s >= self.w0_s:
+            return  # its first arrival would be one of the window
         remote = await self._start()
         remote.send("begin", self.start_s)
         remote.send("prepare")
@@ -170,7 +174,9 @@ class Crew:
         self._tell("prepare")
         await self._traffic.bodies.ready()
         for remote in self._remotes:
-            await first_of(remote.ready.wait(), self._traffic.stop)
+            stop = self._traffic.stop
+            if not await first_of(remote.ready.wait(), stop, READY_S) and not stop.is_set():
+                self.lose(f"a client process did not begin within {READY_S:g} s; measure again")
 
     def begin(self, start_s: float) -> None:
         """Begin the point, in all processes."""

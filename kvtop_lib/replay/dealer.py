@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Protocol
 
 from kvtop_lib.replay.lanes import Place
@@ -33,6 +34,8 @@ class Dealer:
     def __init__(self, traffic: Traffic, sessions: SessionSlice) -> None:
         self._traffic, self._sessions = traffic, sessions
         self.hands: list[Hand] = []
+        self.dealt_s = self.shared_s = -math.inf
+        """Due times of the last arrival dealt, and of the first one that was shared among all."""
 
     @property
     def most(self) -> int:
@@ -55,10 +58,14 @@ class Dealer:
             each, more = divmod(self._sessions.load, len(self.hands))
             for i, hand in enumerate(self.hands):
                 hand.allow(each + (i < more))
+        elif self.dealt_s > -math.inf:
+            self.shared_s = math.inf  # what was dealt before stays where it is
 
     def deal(self, place: Place) -> None:
         """Give a lane to the process that has most room for it, or an arrival to the next one."""
         if self._traffic.open:
+            self.dealt_s = place.due_s
+            self.shared_s = min(self.shared_s, place.due_s)
             return self.hands[place.lane % len(self.hands)].play(place)
         hand = min(self.hands, key=lambda h: h.lanes / h.quota)
         hand.play(place)

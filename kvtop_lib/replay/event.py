@@ -145,4 +145,8 @@ def error_text(event: Event) -> str | None:
 
 def storable(said: object) -> str:
     """What a server said as one line that a file can hold: whole characters, not too many."""
-    return " ".join(str(said)[:TEXT_LIMIT].encode("utf-8", "replace").decode().split())
+    try:
+        text = str(said)
+    except RecursionError:
+        text = "an error nested too deep to tell"
+    return " ".join(text[:TEXT_LIMIT].encode("utf-8", "replace").decode().split())

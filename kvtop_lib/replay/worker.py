@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import pickle
+import signal
 import socket
 import sys
 from functools import partial
@@ -102,7 +103,9 @@ async def _serve(fd: int) -> None:
 
 
 def main() -> None:
-    """Serve the process at the other end of the socket."""
+    """Serve the process at the other end of the socket, which alone ends this one."""
+    for number in (signal.SIGTERM, signal.SIGINT):  # of a service all processes get them
+        signal.signal(number, signal.SIG_IGN)
     with no_collection(), short_turns():
         loop.run(_serve(int(sys.argv[1])))
 

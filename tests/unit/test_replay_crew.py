@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 import numpy as np
 import pandas as pd
@@ -159,6 +160,36 @@ def test_an_interrupt_stops_all_and_keeps_what_was_recorded(tmp_path, played):
     assert set(requests[requests.status == "cancelled"].output_tokens) == {3}
     assert all(any(r.reply.status == "cancelled" for r in part) for part in played)
     assert (derive(tmp_path)["status"], derive(tmp_path)["reason"]) == ("aborted", "interrupted")
+
+
+def test_a_signal_to_every_process_of_a_service_loses_no_request(tmp_path, played):
+    main = threading.main_thread().ident
+
+    def stop():
+        for pid in workers():
+            os.kill(pid, signal.SIGTERM)
+            os.kill(pid, signal.SIGINT)
+        time.sleep(0.5)
+        signal.pthread_kill(main, signal.SIGINT)
+
+    with ScriptedServer(hanging(13, stop)) as server, pytest.raises(KeyboardInterrupt):
+        play_point(server, tmp_path, c=4, plan=LONG, processes=2)
+    requests = pd.read_parquet(tmp_path / "requests.parquet")
+    assert requests.status.value_counts().to_dict() == {"ok": 10, "cancelled": 4}
+    assert derive(tmp_path)["status"] == "aborted"
+
+
+def test_a_process_that_never_gets_ready_is_not_waited_for_without_end(
+    tmp_path, played, monkeypatch
+):
+    (tmp_path / "sleeps.py").write_text("import time\ntime.sleep(600)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(remote, "MODULE", "sleeps")
+    monkeypatch.setattr(crew, "READY_S", 0.5)
+    with ScriptedServer() as server:
+        _, _, facts = play_point(server, tmp_path / "out", c=4, plan=LONG, processes=2)
+    assert facts["outcome"] == "failed" and "did not begin within 0.5 s" in facts["reason"]
+    assert server.bodies == []
 
 
 def test_a_process_that_dies_fails_the_point_and_keeps_what_was_recorded(tmp_path, played):

@@ -257,6 +257,19 @@ def record(request: int, sent_s: float, session: str) -> Record:
     return Record(request, 0, session, 0, "window", sent_s, raw, Reply(), None, None)
 
 
+def test_arrivals_dealt_before_a_process_came_are_not_its_share():
+    hands, dealer = [Hand(), Hand()], Dealer(Halted(open=True), SessionSlice([], 1))
+    dealer.join(hands[0])
+    for lane in range(4):  # dealt ahead of their time
+        dealer.deal(Place(lane, 10.0 + lane))
+    assert (dealer.shared_s, dealer.dealt_s) == (-math.inf, 13.0)
+    dealer.join(hands[1])
+    assert dealer.shared_s == math.inf  # nothing is known of it yet
+    dealer.deal(Place(4, 14.0))
+    dealer.deal(Place(5, 15.0))
+    assert (dealer.shared_s, dealer.dealt_s) == (14.0, 15.0)
+
+
 def test_records_of_all_processes_are_numbered_in_order_of_sending():
     one = [record(1, 3.0, "c"), record(0, 1.0, "a"), record(2, 4.0, "d")]  # as they ended
     two = [record(0, 2.0, "b"), record(1, 4.0, "e")]

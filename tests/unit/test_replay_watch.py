@@ -7,6 +7,7 @@ import gc
 import time
 from types import SimpleNamespace
 
+import pandas as pd
 import pytest
 
 from kvtop_lib.replay import Plan, scrape
@@ -43,6 +44,20 @@ def test_a_page_of_metrics():
         "kv_used_tokens": 512.0,
     }
     assert scrape.read(b"") == {}
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [b'sglang:num_running_reqs{model_name="m" 1.0', b"sglang:num_running_reqs x",
+     b"sglang:num_running_reqs " + b"9" * 400],
+)  # fmt: skip
+def test_a_page_that_cannot_be_read_costs_its_own_sample_alone(tmp_path, bad):
+    watched = scrape.Scraper(None, "", 1.0)
+    watched._pages = [(1.0, PAGE, {}), (2.0, bad, {}), (3.0, PAGE, {})]
+    watched.write(tmp_path)
+    read = pd.read_parquet(tmp_path / "scrapes.parquet")
+    assert read["t_s"].tolist() == [1.0, 2.0, 3.0]
+    assert read["running"].isna().tolist() == [False, True, False]
 
 
 def test_lag_is_seen_when_something_blocks_the_loop():
