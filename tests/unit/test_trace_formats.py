@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from trace_samples import EXTENDED, SAMPLES, WEKA
+from trace_samples import EXTENDED, MESSAGES, SAMPLES, WEKA
 
 from kvtop_lib.terms import KvtopError
 from kvtop_lib.trace import load_trace, write_sessions
@@ -132,6 +132,34 @@ def test_a_folder_of_files_is_one_trace(tmp_path):
     (tmp_path / "none").mkdir()
     with pytest.raises(KvtopError, match="holds no trace files"):
         load_trace(tmp_path / "none")
+
+
+def folder_of(tmp_path, **files: str):
+    """A folder of files by name; ``__`` stands for the point."""
+    (tmp_path / "many").mkdir()
+    for name, text in files.items():
+        (tmp_path / "many" / name.replace("__", ".")).write_text(text, encoding="utf-8")
+    return tmp_path / "many"
+
+
+@pytest.mark.parametrize("name", ["azure", "burstgpt", "mooncake"])
+def test_sessions_without_a_name_are_told_apart_by_their_file(tmp_path, name):
+    alone = read(tmp_path, name)
+    folder = folder_of(tmp_path, a__csv=SAMPLES[name], b__csv=SAMPLES[name])
+    trace = load_trace(folder)
+    assert [s.id for s in trace.sessions] == [f"{f}-{s.id}" for f in "ab" for s in alone.sessions]
+    assert [s.turns for s in trace.sessions] == 2 * [s.turns for s in alone.sessions]
+    (folder / "b.csv").unlink()  # the one file of a folder is named as if it were alone
+    assert load_trace(folder).sessions == alone.sessions
+
+
+def test_conversations_of_files_that_differ_in_the_suffix_are_told_apart(tmp_path):
+    talk = MESSAGES.split("\n")[0]
+    folder = folder_of(tmp_path, a__json=talk, a__jsonl=MESSAGES, b__json=talk)
+    ids = [s.id for s in load_trace(folder).sessions]
+    assert ids == ["a.json", "a.jsonl-00001", "a.jsonl-00002", "b.json"]
+    (folder / "a.json").unlink()
+    assert [s.id for s in load_trace(folder).sessions] == ["a-00001", "a-00002", "b"]
 
 
 def test_azure(tmp_path):

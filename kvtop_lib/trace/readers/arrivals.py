@@ -62,5 +62,5 @@ def _read(rows: Rows, at_s: Any, prompt: str, output: str, left_out: str) -> lis
         if found is None:
             rows.left_out[left_out] += 1
         else:
-            sessions.append(Session(f"line-{line:07d}", "request", (found,)))
+            sessions.append(Session(rows.line_id(line), "request", (found,)))
     return sessions

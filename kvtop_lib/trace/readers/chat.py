@@ -117,11 +117,11 @@ def turns_of(messages: list[dict[str, str]], think_s: list[float] | None = None)
 
 def read_chat(rows: Rows) -> list[Session]:
     """One session per record."""
-    sessions, alone = [], len(rows.records) == 1
+    sessions, alone, file = [], len(rows.records) == 1, rows.label or rows.stem
     for number, (_, found) in enumerate(rows.each(_conversation), 1):
         task, turns = found
         if turns:
-            id = rows.stem if alone else f"{rows.stem}-{number:05d}"
+            id = file if alone else f"{file}-{number:05d}"
             sessions.append(Session(id, task, tuple(turns)))
         else:
             rows.left_out["conversations without a question and its answer"] += 1

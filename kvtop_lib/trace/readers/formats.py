@@ -80,15 +80,23 @@ def read_trace(path: Path, skip_bad: bool = False) -> Trace:
     files = [p for p in sorted(path.iterdir()) if p.is_file() and not p.name.startswith(".")]
     if not files:
         raise KvtopError(f"The folder {path} holds no trace files; check the path.")
-    every = [read_file(file, skip_bad) for file in files]
+    labels = [""] if len(files) == 1 else _labels(files)
+    every = [read_file(f, skip_bad, label) for f, label in zip(files, labels, strict=True)]
     names = sorted({found.format.name for found in every})
     if len(names) > 1:
         raise KvtopError(f"The folder {path} mixes the formats {', '.join(names)}; name one file.")
     return _told(path.resolve().name, every)
 
 
-def read_file(path: Path, skip_bad: bool = False) -> Found:
-    """Read one file.
+def _labels(files: list[Path]) -> list[str]:
+    """The files' names, without their suffixes where that still tells them apart."""
+    stems = [file.stem for file in files]
+    names = stems if len(set(stems)) == len(stems) else [file.name for file in files]
+    return [name.encode("utf-8", "replace").decode() for name in names]
+
+
+def read_file(path: Path, skip_bad: bool = False, label: str = "") -> Found:
+    """Read one file; ``label`` begins the names of sessions that tell none.
 
     Raises
     ------
@@ -96,6 +104,7 @@ def read_file(path: Path, skip_bad: bool = False) -> Found:
         The file cannot be read, is of no known format, or a line is bad (unless ``skip_bad``).
     """
     rows = read_rows(path, lambda row: format_of(row) is not None, skip_bad)
+    rows.label = label
     format = next((f for _, row in rows.records[:20] if (f := format_of(row))), None)
     if format is None:
         line, row = rows.records[0] if rows.records else (1, None)

@@ -53,7 +53,7 @@ def read_mooncake(rows: Rows) -> list[Session]:
         if request is None:
             rows.left_out[NO_ANSWER] += 1
         else:
-            groups.setdefault(request.key or f"line-{line:07d}", []).append(request)
+            groups.setdefault(request.key or rows.line_id(line), []).append(request)
     return [Session(key, "request", _chain(group)) for key, group in groups.items()]
 
 

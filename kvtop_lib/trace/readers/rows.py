@@ -32,11 +32,16 @@ class Rows:
     skip_bad: bool = False
     bad: int = 0
     left_out: Counter[str] = field(default_factory=Counter)  # what was not taken, and how often
+    label: str = ""  # the file among those of its folder, where there are several
 
     @property
     def stem(self) -> str:
         """The file's name without its suffix."""
         return self.path.stem.encode("utf-8", "replace").decode()
+
+    def line_id(self, line: int) -> str:
+        """Name of the session of a record that tells none."""
+        return f"{self.label}-line-{line:07d}" if self.label else f"line-{line:07d}"
 
     def each(self, build: Callable[[Any], Any]) -> Iterator[tuple[int, Any]]:
         """Line number and ``build(record)`` of every record that is not bad.
