@@ -75,7 +75,21 @@ def _header(row: Any) -> tuple[int, str, dict[str, Any]]:
         raise Bad(f"version {version!r:.40} is not known, this reader knows 1 to {VERSION}")
     recorded_with = get(row, "recorded_with", dict)
     get({"recorded_with": json.dumps(recorded_with, ensure_ascii=False)}, "recorded_with", str)
+    _check_said(recorded_with)
     return int(version), get(row, "name", str), recorded_with
+
+
+def _check_said(said: dict[str, Any]) -> None:
+    """Refuse what KVTop reads in a header and cannot have written."""
+    if "source" in said:
+        get(said, "source", dict)
+    for what in get(said, "left_out", dict) if "left_out" in said else ():
+        count(said["left_out"], what, 0)
+    if "bad_lines_skipped" in said:
+        count(said, "bad_lines_skipped", 0)
+    scale = said.get("scaled_tokens", 1.0)
+    if isinstance(scale, bool) or not isinstance(scale, int | float) or not 0 <= scale <= 1:
+        raise Bad(f'"scaled_tokens" must be a number from 0 to 1, not {scale!r:.40}')
 
 
 def _session(row: Any, version: int) -> Session:

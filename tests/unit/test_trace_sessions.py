@@ -139,6 +139,31 @@ def test_a_bad_file_is_refused(tmp_path, lines, fault):
         read_sessions(written(tmp_path, *lines))
 
 
+@pytest.mark.parametrize(
+    ("said", "fault"),
+    [
+        ({"source": "x"}, '"source" must be of type dict, not str'),
+        ({"source": None}, '"source" must be of type dict, not NoneType'),
+        ({"source": []}, '"source" must be of type dict, not list'),
+        ({"left_out": [1]}, '"left_out" must be of type dict, not list'),
+        ({"left_out": {"rows": "many"}}, '"rows" must be of type int, not str'),
+        ({"bad_lines_skipped": -1}, '"bad_lines_skipped" must be a whole number from 0 to'),
+        ({"scaled_tokens": "x"}, "\"scaled_tokens\" must be a number from 0 to 1, not 'x'"),
+        ({"scaled_tokens": None}, '"scaled_tokens" must be a number from 0 to 1, not None'),
+        ({"scaled_tokens": 10**400}, '"scaled_tokens" must be a number from 0 to 1, not 1000'),
+        ({"scaled_tokens": float("nan")}, '"scaled_tokens" must be a number from 0 to 1, not nan'),
+    ],
+)
+def test_a_header_that_kvtop_cannot_have_written_is_a_bad_line(tmp_path, said, fault):
+    header = {"format": "kvtop-sessions", "version": 1, "name": "hand", "recorded_with": said}
+    for sessions in ([SESSION], []):
+        path = written(tmp_path, json.dumps(header), *sessions)
+        with pytest.raises(KvtopError) as caught:
+            load_trace(path, scale_tokens=0.5)
+        assert str(caught.value).startswith(f"{path}, line 1: {fault}")
+        assert "\n" not in str(caught.value)
+
+
 def test_files_that_are_no_trace(tmp_path):
     with pytest.raises(KvtopError, match="There is no trace file"):
         load_trace(tmp_path / "absent.jsonl")
