@@ -9,7 +9,7 @@ from trace_samples import EXTENDED, MESSAGES, SAMPLES, WEKA
 
 from kvtop_lib.terms import KvtopError
 from kvtop_lib.trace import load_trace, write_sessions
-from kvtop_lib.trace.readers.formats import read_trace
+from kvtop_lib.trace.readers.formats import ESTIMATED, read_trace
 
 
 def sample(tmp_path, name: str, text: str | None = None):
@@ -160,6 +160,33 @@ def test_conversations_of_files_that_differ_in_the_suffix_are_told_apart(tmp_pat
     assert ids == ["a.json", "a.jsonl-00001", "a.jsonl-00002", "b.json"]
     (folder / "a.json").unlink()
     assert [s.id for s in load_trace(folder).sessions] == ["a-00001", "a-00002", "b"]
+
+
+def test_a_folder_of_converted_files_still_says_what_their_headers_say(tmp_path):
+    head, session = SAMPLES["kvtop-sessions"].splitlines()
+    head = json.loads(head)
+    said = [
+        {"tokens": {"counted_with_tokenizer_sha256": "0"}, "left_out": {"x": 2, "y": 1}},
+        {"tokens": ESTIMATED, "left_out": {"x": 3}, "bad_lines_skipped": 4},
+        {"bad_lines_skipped": 5},
+    ]
+    files = {
+        f"f{i}": json.dumps({**head, "recorded_with": s}) + "\n" + session.replace("s1", f"s{i}")
+        for i, s in enumerate(said)
+    }
+    folder = folder_of(tmp_path, **files)
+    (folder / "f1").write_text(files["f1"] + "\n{}\n", encoding="utf-8")
+    trace = read_trace(folder, skip_bad=True)
+    assert trace.recorded_with == {
+        "source": {"format": "kvtop-sessions", "files": 3},
+        "left_out": {"x": 5, "y": 1},
+        "bad_lines_skipped": 10,
+        "tokens": ESTIMATED,
+    }
+    (folder / "f1").unlink()
+    assert load_trace(folder).recorded_with["tokens"] == said[0]["tokens"]
+    (folder / "f0").write_text(files["f2"].replace("s2", "s0"), encoding="utf-8")
+    assert "tokens" not in load_trace(folder).recorded_with
 
 
 def test_azure(tmp_path):

@@ -128,6 +128,9 @@ def _told(name: str, every: list[Found]) -> Trace:
     if first.format is OURS and len(every) == 1:
         said = {**first.trace.recorded_with, **({"bad_lines_skipped": bad} if bad else {})}
         return replace(first.trace, recorded_with=said)
+    heads = [found.trace.recorded_with for found in every]  # of own files, else empty
+    left_out = sum((Counter(head.get("left_out", {})) for head in heads), left_out)
+    bad += sum(head.get("bad_lines_skipped", 0) for head in heads)
     source = {"format": first.format.name, "files": len(every)}
     if len(every) == 1:
         source |= {"file": first.rows.path.name, "sha256": first.rows.sha256}
@@ -135,6 +138,8 @@ def _told(name: str, every: list[Found]) -> Trace:
     text = first.format.name in TEXT_FORMATS
     if text or any(t.messages for s in sessions for t in s.turns if first.format is not OURS):
         said["tokens"] = ESTIMATED
+    elif told := [head["tokens"] for head in heads if "tokens" in head]:
+        said["tokens"] = ESTIMATED if ESTIMATED in told else told[0]
     return Trace(name, said, _from_zero(sessions))
 
 
