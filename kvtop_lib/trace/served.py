@@ -40,10 +40,13 @@ def served_tokenizer(url: str, timeout_s: float = 10.0) -> Path | None:
         return None
     for key in ("tokenizer_path", "model_path"):
         if isinstance(info.get(key), str):
-            path = Path(info[key]).expanduser()
-            path = path / "tokenizer.json" if path.is_dir() else path
-            if path.is_file() and path.suffix == ".json":
-                return path
+            try:
+                path = Path(info[key]).expanduser()
+                path = path / "tokenizer.json" if path.is_dir() else path
+                if path.is_file() and path.suffix == ".json":
+                    return path
+            except (OSError, RuntimeError, ValueError):
+                continue  # a name on the server's machine, no path of this one
     return None
 
 

@@ -219,3 +219,17 @@ def test_the_tokenizer_is_found_where_the_served_model_is_local(server, tmp_path
     (tmp_path / "tokenizer.json").write_text("{}")
     assert served_tokenizer(server.url) == tmp_path / "tokenizer.json"
     assert served_tokenizer("http://127.0.0.1:9") is None
+    for elsewhere in ("x" * 300, "~nosuchuser/x", "~a\0b"):
+        server.info = {"tokenizer_path": elsewhere, "model_path": str(tmp_path)}
+        assert served_tokenizer(server.url) == tmp_path / "tokenizer.json"
+        server.info = {"tokenizer_path": elsewhere}
+        assert served_tokenizer(server.url) is None
+
+
+def test_a_tokenizer_that_may_not_be_looked_at_is_none(server, monkeypatch):
+    def refuse(_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("kvtop_lib.trace.served.Path.is_dir", refuse)
+    server.info = {"model_path": "model"}
+    assert served_tokenizer(server.url) is None
