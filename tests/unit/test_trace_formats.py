@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 from trace_samples import EXTENDED, MESSAGES, SAMPLES, WEKA
@@ -160,6 +161,21 @@ def test_conversations_of_files_that_differ_in_the_suffix_are_told_apart(tmp_pat
     assert ids == ["a.json", "a.jsonl-00001", "a.jsonl-00002", "b.json"]
     (folder / "a.json").unlink()
     assert [s.id for s in load_trace(folder).sessions] == ["a-00001", "a-00002", "b"]
+
+
+def test_a_name_that_is_not_utf_8_can_be_read_and_written(tmp_path):
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    folder.mkdir()
+    (folder / os.fsdecode(b"a\xff.csv")).write_text(SAMPLES["azure"], encoding="utf-8")
+    alone = load_trace(folder / os.fsdecode(b"a\xff.csv"))
+    assert alone.name == "a?" and alone.recorded_with["source"]["file"] == "a?.csv"
+    one = load_trace(folder)
+    assert one.name == "caf?" and one.recorded_with["source"]["file"] == "a?.csv"
+    (folder / "b").write_text(SAMPLES["azure"], encoding="utf-8")
+    for trace in (alone, one, load_trace(folder)):
+        write_sessions(trace, tmp_path / "ours")
+        assert load_trace(tmp_path / "ours").fingerprint == trace.fingerprint
+    assert trace.sessions[0].id == "a?-line-0000002"
 
 
 def test_a_folder_of_converted_files_still_says_what_their_headers_say(tmp_path):

@@ -12,7 +12,7 @@ from kvtop_lib.terms import KvtopError
 from kvtop_lib.trace.model import Session, Trace
 from kvtop_lib.trace.readers import agents, arrivals, chat, mooncake
 from kvtop_lib.trace.readers.fields import Bad
-from kvtop_lib.trace.readers.rows import Rows, read_rows
+from kvtop_lib.trace.readers.rows import Rows, read_rows, utf8
 from kvtop_lib.trace.sessions_jsonl import is_sessions, sessions_of
 
 
@@ -85,14 +85,14 @@ def read_trace(path: Path, skip_bad: bool = False) -> Trace:
     names = sorted({found.format.name for found in every})
     if len(names) > 1:
         raise KvtopError(f"The folder {path} mixes the formats {', '.join(names)}; name one file.")
-    return _told(path.resolve().name, every)
+    return _told(utf8(path.resolve().name), every)
 
 
 def _labels(files: list[Path]) -> list[str]:
     """The files' names, without their suffixes where that still tells them apart."""
     stems = [file.stem for file in files]
     names = stems if len(set(stems)) == len(stems) else [file.name for file in files]
-    return [name.encode("utf-8", "replace").decode() for name in names]
+    return [utf8(name) for name in names]
 
 
 def read_file(path: Path, skip_bad: bool = False, label: str = "") -> Found:
@@ -133,7 +133,7 @@ def _told(name: str, every: list[Found]) -> Trace:
     bad += sum(head.get("bad_lines_skipped", 0) for head in heads)
     source = {"format": first.format.name, "files": len(every)}
     if len(every) == 1:
-        source |= {"file": first.rows.path.name, "sha256": first.rows.sha256}
+        source |= {"file": utf8(first.rows.path.name), "sha256": first.rows.sha256}
     said = {"source": source, "left_out": dict(left_out), "bad_lines_skipped": bad}
     text = first.format.name in TEXT_FORMATS
     if text or any(t.messages for s in sessions for t in s.turns if first.format is not OURS):

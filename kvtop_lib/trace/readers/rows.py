@@ -22,6 +22,11 @@ _LIST = re.compile(r"\s*\[\s*([\[{\]]|$)")  # begins a list, whose lines may loo
 _BYTE = re.compile("[\udc80-\udcff]")  # what "surrogateescape" makes of a byte of no text
 
 
+def utf8(name: str) -> str:
+    """A file's name with ``?`` for the bytes that are no UTF-8, which no trace can hold."""
+    return name.encode("utf-8", "replace").decode()
+
+
 @dataclass
 class Rows:
     """Records of one file with their line numbers, and what was passed over in it."""
@@ -37,7 +42,7 @@ class Rows:
     @property
     def stem(self) -> str:
         """The file's name without its suffix."""
-        return self.path.stem.encode("utf-8", "replace").decode()
+        return utf8(self.path.stem)
 
     def line_id(self, line: int) -> str:
         """Name of the session of a record that tells none."""
