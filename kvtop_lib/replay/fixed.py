@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from jinja2 import TemplateError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -100,32 +101,62 @@ def _exact(maker: BlockText, count: Callable, identity: tuple, free: int, tokens
 def _template(tokenizer: Path) -> Callable[[str], str]:
     """Renders a user's message as the server does; the message alone where there is no template."""
     folder = tokenizer if tokenizer.is_dir() else tokenizer.parent
-    config, source = {}, None
-    if (file := folder / "tokenizer_config.json").is_file():
-        config = json.loads(file.read_text(encoding="utf-8"))
-        source = config.get("chat_template")
+    file = folder / "tokenizer_config.json"
+    config, origin = _config(file) if file.is_file() else {}, file
+    source = config.get("chat_template")
     if (file := folder / "chat_template.jinja").is_file():
-        source = file.read_text(encoding="utf-8")
+        source, origin = _text(file), file
     if not isinstance(source, str):
         return lambda content: content
+    special = _special(folder / "tokenizer_config.json", config)
 
     def refuse(message: str) -> None:
         raise TemplateError(message)
 
     environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
     environment.globals["raise_exception"] = refuse
-    special = {
-        k: v["content"] if isinstance(v, dict) else v
-        for k, v in config.items()
-        if k.endswith("_token") and isinstance(v, str | dict)
-    }
 
     def render(content: str) -> str:
         messages = [{"role": "user", "content": content}]
         try:
             template = environment.from_string(source)
-            return template.render(messages=messages, add_generation_prompt=True, **special)
-        except TemplateError as e:
-            raise KvtopError(f"the chat template in {folder} cannot be rendered: {e}") from e
+            text = template.render(messages=messages, add_generation_prompt=True, **special)
+            text.encode()  # fails at half a character, which no tokenizer takes
+        except Exception as e:  # a template computes, and may fail like any program
+            said = " ".join(str(e).split())
+            raise KvtopError(
+                f"the chat template in {origin} cannot be rendered ({said}); mend it"
+            ) from e
+        return text
 
     return render
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as e:
+        raise KvtopError(f"{file} cannot be read as text ({e}); mend it") from None
+
+
+def _config(file: Path) -> dict[str, Any]:
+    text = _text(file)
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as e:
+        raise KvtopError(f"{file} is not JSON ({e}); mend it") from None
+    if not isinstance(found, dict):
+        raise KvtopError(f"{file} must hold a JSON object, not a {type(found).__name__}; mend it")
+    return found
+
+
+def _special(file: Path, config: dict[str, Any]) -> dict[str, str]:
+    """The special tokens, which a template may name."""
+    special = {}
+    for key, value in config.items():
+        if key.endswith("_token") and isinstance(value, str | dict):
+            text = value.get("content") if isinstance(value, dict) else value
+            if not isinstance(text, str):
+                raise KvtopError(f'{key} in {file} has no text "content"; add it')
+            special[key] = text
+    return special

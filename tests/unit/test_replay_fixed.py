@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 from tokenizers import Tokenizer
 
@@ -62,6 +64,37 @@ def test_shapes_that_cannot_be_made_are_one_sentence(shape, said, monkeypatch):
         shape = shape | {"sessions": 10}
     with pytest.raises(KvtopError, match=said):
         fixed_trace(FixedShape(**shape), TINY, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "said"),
+    [
+        ("tokenizer_config.json", b"{", "is not JSON (Expecting property name"),
+        ("tokenizer_config.json", b"[" * 100_000, "is not JSON ("),
+        ("tokenizer_config.json", b"[]", "must hold a JSON object, not a list"),
+        ("tokenizer_config.json", b"\xff", "cannot be read as text ('utf-8' codec"),
+        ("tokenizer_config.json", b'{"bos_token": {"x": 1}, "chat_template": "a"}',
+         'bos_token in'),
+        ("tokenizer_config.json", b'{"chat_template": "{{ 1 + [] }}"}', "cannot be rendered (unsu"),
+        ("tokenizer_config.json", b'{"chat_template": "{{ 1 / 0 }}"}', "cannot be rendered (div"),
+        ("tokenizer_config.json", b'{"chat_template": "{{"}', "cannot be rendered (unexpected"),
+        ("tokenizer_config.json", b'{"chat_template": "\\ud800"}', "cannot be rendered ('utf-8'"),
+        ("chat_template.jinja", b"\xff", "cannot be read as text ('utf-8' codec"),
+        ("chat_template.jinja", b"{{ messages + 1 }}", "cannot be rendered ("),
+    ],
+)  # fmt: skip
+def test_a_faulty_file_beside_the_tokenizer_is_one_sentence(
+    tmp_path, monkeypatch, name, data, said
+):
+    monkeypatch.setattr("kvtop_lib.replay.fixed.PieceBook.of", lambda _: None)  # takes a second
+    shutil.copy(TINY / "tokenizer.json", tmp_path)
+    (tmp_path / name).write_bytes(data)
+    shape = FixedShape(input_tokens=30, output_tokens=2, sessions=2)
+    for tokenizer in (tmp_path, tmp_path / "tokenizer.json"):
+        with pytest.raises(KvtopError) as caught:
+            fixed_trace(shape, tokenizer, 1)
+        message = str(caught.value)
+        assert str(tmp_path / name) in message and said in message and "\n" not in message
 
 
 def test_a_workload_is_a_trace_or_a_shape():
