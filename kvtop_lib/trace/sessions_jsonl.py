@@ -51,20 +51,23 @@ def sessions_of(rows: Rows) -> Trace:
 
 
 def write_sessions(trace: Trace, path: str | Path) -> None:
-    """Write ``trace`` to ``path``, complete or not at all.
+    """Write ``trace`` to ``path``, or to the file that it links to, complete or not at all.
 
     Raises
     ------
     KvtopError
-        When ``path`` is a folder.
+        When ``path`` is there and no regular file, which would be replaced by one.
     """
     path = Path(path)
     if path.is_dir():
         raise KvtopError(f"{path} is a folder; name the file to write")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".writing")
+    target = Path(os.path.realpath(path))
+    if (path.exists() and not path.is_file()) or target.is_symlink():  # a link is left of a circle
+        raise KvtopError(f"{path} is not a regular file; name another file to write")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_name(target.name + ".writing")
     partial.write_text("".join(line + "\n" for line in trace.lines()), encoding="utf-8")
-    os.replace(partial, path)
+    os.replace(partial, target)
 
 
 def _header(row: Any) -> tuple[int, str, dict[str, Any]]:

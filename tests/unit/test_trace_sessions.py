@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import subprocess
 
 import pytest
@@ -78,6 +79,34 @@ def test_fingerprint_as_sha256sum_prints_it(tmp_path):
     path = written(tmp_path, HEADER, SESSION)
     said = subprocess.run(["sha256sum", str(path)], capture_output=True, text=True, check=True)
     assert said.stdout.split()[0] == read_sessions(path).fingerprint
+
+
+def test_only_a_regular_file_is_overwritten(tmp_path):
+    trace = read_sessions(written(tmp_path, HEADER, SESSION))
+    fifo, circle, link = (tmp_path / name for name in ("fifo", "circle", "link"))
+    os.mkfifo(fifo)
+    circle.symlink_to(circle)
+    link.symlink_to(fifo)
+    for out in (fifo, circle, link):
+        before = out.lstat()
+        with pytest.raises(KvtopError, match=f"{out} is not a regular file; name another file"):
+            write_sessions(trace, out)
+        assert (out.lstat().st_mode, out.lstat().st_ino) == (before.st_mode, before.st_ino)
+    with pytest.raises(KvtopError, match="is a folder"):
+        write_sessions(trace, tmp_path)
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_what_a_link_leads_to_is_written_and_the_link_stays(tmp_path, there):
+    path = written(tmp_path, HEADER, SESSION)
+    link, target = tmp_path / "link", tmp_path / "below" / "target"
+    link.symlink_to(target)
+    if there:
+        target.parent.mkdir()
+        target.write_text("old")
+    write_sessions(read_sessions(path), link)
+    assert link.is_symlink() and target.read_bytes() == path.read_bytes()
+    assert [p.name for p in target.parent.iterdir()] == ["target"]
 
 
 def turn_with(**changes) -> str:
