@@ -16,6 +16,10 @@ clock = time.monotonic
 _END, _SHORT = b"\r\n\r\n", 4
 
 
+ERROR_LIMIT = 2**20
+"""Most bytes of an error answer; a stream is read while it runs, an error is kept as it is."""
+
+
 class Connection(asyncio.Protocol):
     """Serves one exchange after another.
 
@@ -24,8 +28,8 @@ class Connection(asyncio.Protocol):
     """
 
     __slots__ = (
-        "_done", "_head", "_keep", "_look", "_loop", "_raw", "_stamp", "_timeout_s", "_timer",
-        "_transport", "silent_loss", "usable",
+        "_done", "_error_bytes", "_head", "_keep", "_look", "_loop", "_raw", "_stamp",
+        "_timeout_s", "_timer", "_transport", "silent_loss", "usable",
     )  # fmt: skip
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -36,7 +40,7 @@ class Connection(asyncio.Protocol):
     def _rest(self) -> None:
         self._raw = self._head = self._done = None
         self._stamp = self._keep = _ignore
-        self._look = True
+        self._look, self._error_bytes = True, 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport, self.usable = transport, True
@@ -79,6 +83,12 @@ class Connection(asyncio.Protocol):
             return self._fail("stream_error", str(e), BAD_CHUNK if broken else "bad_answer")
         if raw.framing.ended:
             self._end()
+        elif self._head.status >= 300:
+            self._error_bytes += len(raw.buffers[-1]) if raw.buffers else 0
+            if self._error_bytes > ERROR_LIMIT:
+                status = self._head.status
+                said = f"HTTP {status}: its text has not ended after {ERROR_LIMIT} bytes"
+                self._fail("http_error", said, f"http_{status // 100}xx")
         return None
 
     def _take_head(self, raw: Raw) -> bool:
@@ -94,7 +104,7 @@ class Connection(asyncio.Protocol):
         del raw.stamps[keep], raw.buffers[keep]
         if body:
             raw.buffers[0] = body
-        self._look = raw.framing.length is not None
+        self._look = raw.framing.length is not None or self._head.status >= 300
         return True
 
     def _end(self) -> None:

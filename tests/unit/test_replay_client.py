@@ -11,7 +11,7 @@ import subprocess
 import pytest
 from need import need
 
-from kvtop_lib.replay import backlog, loop
+from kvtop_lib.replay import backlog, connection, loop
 from kvtop_lib.replay.client import Client
 from kvtop_lib.replay.http1 import Framing
 from kvtop_lib.replay.limits import raise_open_files
@@ -217,6 +217,16 @@ def test_what_a_server_says_of_an_error_is_one_line():
     event = b'data: {"error":{"message":"out\\nof  memory\\n"}}\n\n'
     found, _, _ = played([said], [OK, chunk(event), END], requests=2)
     assert [reply.error for reply, _ in found] == ["HTTP 500: a b \ufffd", "out of memory"]
+
+
+def test_an_error_that_does_not_end_fails_its_request_and_is_not_kept(monkeypatch):
+    monkeypatch.setattr(connection, "ERROR_LIMIT", 1000)
+    head = b"HTTP/1.1 500 No\r\nTransfer-Encoding: chunked\r\n\r\n"
+    endless = [head, *[chunk(b"x" * 300)] * 100]
+    [(reply, raw)], _, _ = played(endless, timeout_s=600.0)
+    assert (reply.status, reply.failure) == ("http_error", "http_5xx")
+    assert reply.error == "HTTP 500: its text has not ended after 1000 bytes"
+    assert 1000 < len(b"".join(raw.buffers)) < 30_000
 
 
 def test_nobody_listens():
