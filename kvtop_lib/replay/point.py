@@ -154,9 +154,12 @@ def _on_thread(job: Job) -> None:
             done.set()
 
     with no_collection(), short_turns():
-        threading.Thread(target=work, name="kvtop-replay").start()
+        thread, begun = threading.Thread(target=work, name="kvtop-replay"), False
         while not done.is_set():
             try:
+                if not begun:  # an interrupt may come while it starts, too
+                    begun = True
+                    thread.start()
                 done.wait()
             except KeyboardInterrupt:
                 job.interrupt()

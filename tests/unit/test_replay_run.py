@@ -61,6 +61,21 @@ def test_an_interrupt_in_the_drain_ends_it_and_keeps_what_was_recorded(tmp_path,
     assert 0 < window["drained_s"] - window["w1_s"] < 300
 
 
+def test_an_interrupt_while_the_thread_starts_ends_it_in_order(tmp_path, monkeypatch):
+    start = threading.Thread.start
+
+    def interrupted(self):
+        start(self)
+        if self.name == "kvtop-replay":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    plan = dataclasses.replace(PLAN, window_s=600)
+    with ScriptedServer() as server, pytest.raises(KeyboardInterrupt):
+        play_point(server, tmp_path, plan=plan)
+    assert derive(tmp_path)["status"] == "aborted"
+
+
 def test_an_interrupt_does_not_wait_for_a_server_that_does_not_answer(tmp_path):
     main, asked = threading.main_thread().ident, []
 
