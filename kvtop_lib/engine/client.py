@@ -41,14 +41,24 @@ def call(url: str, body: dict | None = None, *, method: str | None = None, timeo
         with direct(request, timeout_s) as reply:
             text = reply.read().decode()
     except urllib.error.HTTPError as e:
-        detail = " ".join(e.read().decode(errors="replace").split())[:300]
-        raise KvtopError(f"{url} answered {e.code}: {detail or e.reason}") from e
-    except (OSError, urllib.error.URLError) as e:
+        raise KvtopError(f"{url} answered {e.code}: {_said(e) or e.reason}") from e
+    except (OSError, http.client.HTTPException) as e:
         raise KvtopError(f"{url} does not answer: {getattr(e, 'reason', e)}") from e
     try:
         return json.loads(text)
     except json.JSONDecodeError:
         return text
+
+
+def _said(error: urllib.error.HTTPError) -> str:
+    """The text of an error answer as one line; what came of it when it was cut."""
+    try:
+        data = error.read()
+    except http.client.IncompleteRead as e:
+        data = e.partial
+    except OSError:
+        data = b""
+    return " ".join(data.decode("utf-8", "replace").split())[:300]
 
 
 def flush(url: str, timeout_s: float = 30.0) -> None:
@@ -67,17 +77,12 @@ def flush(url: str, timeout_s: float = 30.0) -> None:
         with direct(request, timeout_s + 10):
             return
     except urllib.error.HTTPError as e:
-        try:
-            body = e.read()
-        except (OSError, http.client.HTTPException):  # cut short
-            body = b""
-        text = " ".join(body.decode("utf-8", "replace").split())[:300]
         if e.code in (404, 405):
             raise KvtopError(
                 f"{url} has no /flush_cache, so it is not SGLang; start it anew before a point and "
                 "give --no-flush"
             ) from e
-        raise KvtopError(f"the server did not flush its cache (HTTP {e.code}): {text}") from e
+        raise KvtopError(f"the server did not flush its cache (HTTP {e.code}): {_said(e)}") from e
     except OSError as e:
         raise KvtopError(f"no answer from {url}/flush_cache: {e}; is the server up?") from e
 

@@ -179,17 +179,17 @@ def summary(point: dict) -> str:
         return f"{head}: {point['reason']}"
     accept_len = point.get("accept_len")
     accept = f", acceptance length {accept_len:.2f}" if accept_len else ""
+    tpot_s = point.get("tpot_s", {}).get("p50")  # None where every answer came at once
+    tpot = "TPOT -" if tpot_s is None else f"TPOT p50 {1e3 * tpot_s:.1f} ms"
     failed = sum(point["counts"].values()) - point["counts"]["ok"]
     purpose = point["aborted_on_purpose"]
     drawn = f", {purpose} drawn to be aborted" if purpose else ""
     if (counts := point["token_counts"]) != "chunk":
         ends = f"{point['counts']['ok']} requests ok, {failed} not"
         return f"{head}, TTFT p50 {point['ttft_s']['p50']:.3f} s, {ends}; {REMAIN[counts]}"
-    tpot = point["tpot_s"]["p50"]  # none where every answer came at once
-    pace = f"TPOT p50 {1e3 * tpot:.1f} ms" if tpot is not None else "no TPOT (answers at once)"
     return (
         f"{head}, {point['output_tok_s']:.1f} tok/s, TTFT p50 {point['ttft_s']['p50']:.3f} s, "
-        f"{pace}{accept}, "
+        f"{tpot}{accept}, "
         f"{point['counts']['ok']} requests ok, {failed} not{drawn}"
     )
 

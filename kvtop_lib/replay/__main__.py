@@ -6,14 +6,18 @@ import contextlib
 import signal
 import sys
 
-from kvtop_lib.interrupts import interrupted_by
-from kvtop_lib.metrics import derive, summary
-from kvtop_lib.params.shape import load_name
-from kvtop_lib.replay import SessionPool, flush, options, run_point
-from kvtop_lib.replay.point import check_folder
-from kvtop_lib.replay.source import about, workload_trace
-from kvtop_lib.terms import KvtopError
-from kvtop_lib.trace.served import served_tokenizer
+try:  # these take seconds, in which Ctrl-C may come
+    from kvtop_lib.interrupts import interrupted_by
+    from kvtop_lib.metrics import derive, summary
+    from kvtop_lib.params.shape import load_name
+    from kvtop_lib.replay import SessionPool, flush, options, run_point
+    from kvtop_lib.replay.point import check_folder
+    from kvtop_lib.replay.source import about, workload_trace
+    from kvtop_lib.terms import KvtopError
+    from kvtop_lib.trace.served import served_tokenizer
+except KeyboardInterrupt:
+    print("interrupted before anything was sent", file=sys.stderr)
+    raise SystemExit(130) from None
 
 
 def main(argv: list[str] | None = None) -> int:

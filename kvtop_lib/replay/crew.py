@@ -19,15 +19,12 @@ from kvtop_lib.replay.lanes import Place
 from kvtop_lib.replay.plan import Plan
 from kvtop_lib.replay.pool import SessionSlice
 from kvtop_lib.replay.record import Ended, Record, numbered
-from kvtop_lib.replay.remote import Remote
+from kvtop_lib.replay.remote import READY_S, Remote, told
 from kvtop_lib.replay.request import clock
 from kvtop_lib.replay.share import Share
 from kvtop_lib.replay.traffic import Traffic, first_of
 from kvtop_lib.replay.wire import Setup
-
-GRACE_S = 10.0
-READY_S = 60.0  # for a process to begin, with the bodies of its first requests
-"""Longest wait for what a process has to tell after the drain."""
+from kvtop_lib.terms import KvtopError
 
 
 class Crew:
@@ -131,16 +128,21 @@ class Crew:
 
     @property
     def settled_s(self) -> float:
-        """Since when every process has had its lanes or arrivals; infinity before that."""
-        shared_s = max(self._joined_s, self._dealer.shared_s)
-        return shared_s if self._dealer.settled else math.inf
+        """Since when every process has had its lanes; infinity before all have moved."""
+        dealer = self._dealer
+        return max(self._joined_s, dealer.from_s) if dealer.settled else math.inf
 
     @property
     def _joined(self) -> list[Remote]:
         return [r for r in self._remotes if r in self._dealer.hands]
 
-    async def _start(self) -> Remote:
-        remote = Remote(self)
+    @property
+    def _late(self) -> bool:
+        """A process that joined now would play nothing before the window."""
+        return max(clock(), self._dealer.next_s) >= self.w0_s
+
+    async def _start(self, *, needed: bool = True) -> Remote:
+        remote = Remote(self, needed)
         self._remotes.append(remote)
         self.others.append(psutil.Process(remote.pid))
         await remote.meet(self._setup)
@@ -148,18 +150,27 @@ class Crew:
         return remote
 
     async def add(self) -> None:
-        """Take a process in while the point runs, unless it comes too late for the window."""
-        if self._dealer.dealt_s >= self.w0_s:
-            return  # its first arrival would be one of the window
-        remote = await self._start()
+        """Take a process in while the point runs, unless it comes too late for the window.
+
+        Raises
+        ------
+        KvtopError, OSError
+            When it cannot begin; the point goes on without it.
+        """
+        if self._late:
+            return
+        remote = await self._start(needed=False)
         remote.send("begin", self.start_s)
         remote.send("prepare")
         left_s = max(0.0, self.w0_s - clock())
         is_ready = await first_of(remote.ready.wait(), self._traffic.stop, left_s)
-        if not is_ready or clock() >= self.w0_s:
-            self._remotes.remove(remote)
+        if remote.lost or not is_ready or self._late:
             await remote.close()
+            self._remotes.remove(remote)
+            if remote.lost:
+                raise KvtopError(remote.lost)
             return
+        remote.needed = True
         self._joined_s = clock()
         self._dealer.join(remote)
 
@@ -174,9 +185,8 @@ class Crew:
         self._tell("prepare")
         await self._traffic.bodies.ready()
         for remote in self._remotes:
-            stop = self._traffic.stop
-            if not await first_of(remote.ready.wait(), stop, READY_S) and not stop.is_set():
-                self.lose(f"a client process did not begin within {READY_S:g} s; measure again")
+            if not await first_of(remote.ready.wait(), self._traffic.stop, READY_S):
+                self.lose(f"a client process did not begin within {READY_S:g} s")
 
     def begin(self, start_s: float) -> None:
         """Begin the point, in all processes."""
@@ -190,18 +200,18 @@ class Crew:
     async def over(self) -> None:
         """Wait until the others have told all, which is soon after the drain."""
         t = self._traffic
-        left_s = 0.0 if t.stop.is_set() else max(0.0, t.end_s + t.plan.drain_s - clock())
-        waits = [asyncio.create_task(r.over.wait()) for r in self._joined]
-        if waits and (await asyncio.wait(waits, timeout=left_s + GRACE_S))[1]:
+        left_s = max(0.0, t.end_s + t.plan.drain_s - clock())
+        if not await told(self._joined, t.stop, left_s):
             self.lose("a client process did not say how its requests ended; measure again")
 
     def records(self) -> list[Record]:
         """Every request of every process, in order of sending."""
-        return numbered(self._records, *(r.records() for r in self._remotes))
+        return numbered(self._records, *(r.records() for r in self._joined))
 
     def facts(self) -> dict:
         """Health of the client over all its processes, for the records."""
         t = self._traffic
         own = self.lag.summary(t.w0_s, t.end_s) | t.client.facts()
-        told = [r.facts for r in self._joined if r.facts]
-        return {"processes": len(self), **together([own, *told])}
+        others = [r.facts for r in self._joined if r.facts]
+        playing = 1 + sum(r.lanes > 0 for r in self._joined)
+        return {"processes": playing, **together([own, *others])}

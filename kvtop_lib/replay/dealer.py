@@ -7,6 +7,7 @@ from typing import Protocol
 
 from kvtop_lib.replay.lanes import Place
 from kvtop_lib.replay.pool import PoolExhausted, SessionSlice
+from kvtop_lib.replay.request import clock
 from kvtop_lib.replay.traffic import Traffic
 from kvtop_lib.trace.model import Session
 
@@ -29,13 +30,18 @@ class Hand(Protocol):
 
 
 class Dealer:
-    """Deals for all processes, so that no session is played twice and none left out."""
+    """Deals for all processes, so that no session is played twice and none left out.
+
+    Attributes
+    ----------
+    hands : the processes.
+    from_s : when the first arrival is due that those that joined last share in; 0 for lanes.
+    """
 
     def __init__(self, traffic: Traffic, sessions: SessionSlice) -> None:
         self._traffic, self._sessions = traffic, sessions
         self.hands: list[Hand] = []
-        self.dealt_s = self.shared_s = -math.inf
-        """Due times of the last arrival dealt, and of the first one that was shared among all."""
+        self.from_s, self._dealt = 0.0, 0
 
     @property
     def most(self) -> int:
@@ -44,8 +50,18 @@ class Dealer:
 
     @property
     def settled(self) -> bool:
-        """Every process has the lanes that it is to have."""
-        return self._traffic.open or all(h.lanes <= h.quota for h in self.hands)
+        """Every process has the lanes, or gets the arrivals, that it is to have."""
+        if self._traffic.open:
+            return clock() >= self.from_s
+        return all(h.lanes <= h.quota for h in self.hands)
+
+    @property
+    def next_s(self) -> float:
+        """When the next arrival to be dealt is due, infinity when there is none; 0 for lanes."""
+        if not self._traffic.open:
+            return 0.0
+        later_s = self._sessions.times_s[self._dealt :][:1]
+        return self._traffic.start_s + later_s[0] if later_s else math.inf
 
     def join(self, *hands: Hand) -> None:
         """Take processes in; lanes are shared out anew, the first ones take what is left over.
@@ -54,18 +70,16 @@ class Dealer:
         from the next one on that is dealt.
         """
         self.hands.extend(hands)
+        self.from_s = self.next_s
         if not self._traffic.open:
             each, more = divmod(self._sessions.load, len(self.hands))
             for i, hand in enumerate(self.hands):
                 hand.allow(each + (i < more))
-        elif self.dealt_s > -math.inf:
-            self.shared_s = math.inf  # what was dealt before stays where it is
 
     def deal(self, place: Place) -> None:
         """Give a lane to the process that has most room for it, or an arrival to the next one."""
         if self._traffic.open:
-            self.dealt_s = place.due_s
-            self.shared_s = min(self.shared_s, place.due_s)
+            self._dealt = place.lane + 1
             return self.hands[place.lane % len(self.hands)].play(place)
         hand = min(self.hands, key=lambda h: h.lanes / h.quota)
         hand.play(place)

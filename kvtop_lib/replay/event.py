@@ -148,5 +148,5 @@ def storable(said: object) -> str:
     try:
         text = str(said)
     except RecursionError:
-        text = "an error nested too deep to tell"
+        text = "nested too deep"
     return " ".join(text[:TEXT_LIMIT].encode("utf-8", "replace").decode().split())

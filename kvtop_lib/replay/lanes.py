@@ -89,7 +89,7 @@ async def play(traffic: Traffic, at: Place, lanes: Lanes | None = None) -> None:
             if not traffic.sending:
                 return
             at = replace(at, session=await lanes.take())
-        if traffic.stop.is_set():  # perhaps while bodies were made, which then are not there
+        if traffic.stop.is_set():  # then bodies may have been given up
             return
         data = await traffic.bodies.take(at.session, at.turn)
         await traffic.until(at.due_s)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Protocol
 
 from kvtop_lib.replay.machine import is_local
@@ -20,6 +22,9 @@ LAG_S = 0.005
 
 MOST = 64
 """Processes that may be asked for."""
+
+CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
+"""Quota and period of CPU time in microseconds, where there is a quota."""
 
 LOOK_EVERY_S = 0.5
 START_S = 5.0
@@ -41,7 +46,7 @@ class Crew(Protocol):
         """Number of processes."""
 
     async def add(self) -> None:
-        """Add one."""
+        """Add one; KvtopError or OSError when it cannot begin."""
 
 
 def checked(processes: int | str) -> int | str:
@@ -83,10 +88,13 @@ def wanted(lag_s: Iterable[float | None], running: int, most: int) -> int:
 
 
 def cores() -> int:
-    """Cores that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    """Cores that this process may run on, and not more than its container's quota gives time of."""
+    may = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = map(int, CPU_MAX.read_text().split())
+    except (OSError, ValueError):  # no such file, or "max"
+        return may
+    return max(1, min(may, quota // period))
 
 
 async def grow(crew: Crew, url: str) -> None:
@@ -95,6 +103,11 @@ async def grow(crew: Crew, url: str) -> None:
     most = min(room(cores(), local), crew.most)
     while len(crew) < most and clock() < crew.w0_s - START_S:
         await asyncio.sleep(LOOK_EVERY_S)
-        settled = clock() >= crew.settled_s + SETTLE_S
+        now = clock()
+        settled = crew.settled_s + SETTLE_S <= now < crew.w0_s - START_S
         if settled and wanted(crew.lag_s, len(crew), most) > len(crew):
-            await crew.add()
+            try:
+                await crew.add()
+            except (KvtopError, OSError) as e:
+                print(f"the client stays at {len(crew)} of {most} processes: {e}", file=sys.stderr)
+                return

@@ -10,16 +10,27 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 from typing import Protocol
 
 from kvtop_lib.replay.lanes import Place
 from kvtop_lib.replay.record import Ended, Record
+from kvtop_lib.replay.traffic import first_of
 from kvtop_lib.replay.wire import Line, Setup
 from kvtop_lib.trace.model import Session
 
 MODULE = "kvtop_lib.replay.worker"
 END_S = 5.0
 """Longest wait for a process that has been let go, before it is killed."""
+
+READY_S = 60.0
+"""Longest wait for a process that the point begins with."""
+
+TELL_S = 10.0
+"""Longest wait for what a process has to tell after the drain."""
+
+STOP_S = 2.0
+"""The same after a stop, when it has nothing else to do."""
 
 
 class Chief(Protocol):
@@ -47,10 +58,16 @@ class Remote:
     It is a fresh interpreter, since a fork would copy locks that threads hold; it finds modules
     where this one does; and it stands in a session of its own, where Ctrl-C does not reach it:
     this process stops it.
+
+    Attributes
+    ----------
+    needed : whether the point fails when it does; before it plays anything the point need not.
+    lost : why it has ended by itself, when it was not needed.
     """
 
-    def __init__(self, chief: Chief) -> None:
+    def __init__(self, chief: Chief, needed: bool = True) -> None:
         self._chief, self._ends = chief, False  # or has ended
+        self.needed, self.lost = needed, ""
         self.lanes = self.quota = self.stocked = self.in_flight = self.tokens = 0
         self.lag_s: float | None = None
         self.ready, self.over = asyncio.Event(), asyncio.Event()
@@ -106,7 +123,7 @@ class Remote:
     async def listen(self) -> None:
         """Take what it tells, until it ends."""
         does = {"ready": self.ready.set, "took": self._took, "moved": self._moved,
-                "ended": self._has_ended, "pulse": self._pulse, "fault": self._chief.fail,
+                "ended": self._has_ended, "pulse": self._pulse, "fault": self._fault,
                 "over": self._over}  # fmt: skip
         with contextlib.suppress(EOFError, OSError):
             while True:
@@ -114,8 +131,18 @@ class Remote:
                 does[what](*more)
         told, self._ends = self._ends or self.over.is_set(), True
         if not told:
-            self._chief.lose(await self._how())
+            how = await self._how()
+            if self.needed:
+                self._chief.lose(f"{how} and what it had in flight is not recorded; measure again")
+            self.lost = self.lost or how
+            self.ready.set()
             self.over.set()
+
+    def _fault(self, fault: BaseException) -> None:
+        if self.needed:
+            return self._chief.fail(fault)
+        self.lost = str(fault)
+        return self.ready.set()
 
     def _took(self) -> None:
         self.stocked -= 1
@@ -145,10 +172,7 @@ class Remote:
         self._said.seek(0)
         last = self._said.read().decode("utf-8", "replace").strip().rpartition("\n")[2]
         how = f"killed by signal {-code}" if code < 0 else f"exit status {code}"
-        return (
-            f"client process {self.pid} has ended by itself ({how}{last and ': '}{last}) "
-            "and what it had in flight is not recorded; measure again"
-        )
+        return f"client process {self.pid} has ended by itself ({how}{last and ': '}{last})"
 
     async def close(self) -> None:
         """Let it go; it ends by that, or is killed."""
@@ -165,3 +189,11 @@ class Remote:
         except subprocess.TimeoutExpired:
             self._process.kill()
             return await asyncio.to_thread(self._process.wait)
+
+
+async def told(remotes: Iterable[Remote], stop: asyncio.Event, seconds: float) -> bool:
+    """Wait for all that these have to tell, so long and a little, and not long after a stop."""
+    over = asyncio.gather(*(r.over.wait() for r in remotes))
+    if not await first_of(over, stop, seconds + TELL_S) and stop.is_set():
+        await asyncio.wait({over}, timeout=STOP_S)
+    return over.done() or not over.cancel()

@@ -32,7 +32,7 @@ async def counters(client: Client, url: str, settle_s: float = 5.0) -> dict:
     """Counters of a quiet server: read until two pages agree (requests are booked at their end)."""
     deadline, before = clock() + settle_s, None
     while (text := await page(client, url, timeout_s=30.0)) is not None:
-        now = {k: v for k, v in _known(text).items() if k in COUNTERS.values()}
+        now = {k: v for k, v in _read(text).items() if k in COUNTERS.values()}
         if now == before or clock() > deadline:
             return now
         before = now
@@ -40,12 +40,11 @@ async def counters(client: Client, url: str, settle_s: float = 5.0) -> dict:
     return {}
 
 
-def _known(text: bytes) -> dict[str, float]:
-    """What a page says; nothing where it cannot be read: one page must not cost a point."""
+def _read(text: bytes) -> dict[str, float]:
     try:
         return read(text)
-    except (ValueError, OverflowError, LookupError):
-        return {}
+    except (ValueError, OverflowError, IndexError):
+        return {}  # one malformed page is one unknown sample
 
 
 class Scraper:
@@ -84,7 +83,7 @@ class Scraper:
 
         One row per sample; the last one, of after the traffic, is of the machine alone.
         """
-        rows = [{"t_s": t} | _known(text) | sample for t, text, sample in self._pages]
+        rows = [{"t_s": t} | _read(text) | sample for t, text, sample in self._pages]
         if self._machine is not None:
             rows.append({"t_s": clock()} | self._machine.sample(pss=True))
         pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), folder / "scrapes.parquet")

@@ -103,8 +103,11 @@ async def _serve(fd: int) -> None:
 
 
 def main() -> None:
-    """Serve the process at the other end of the socket, which alone ends this one."""
-    for number in (signal.SIGTERM, signal.SIGINT):  # of a service all processes get them
+    """Serve the process at the other end of the socket.
+
+    Signals are for the first process, which tells this one to stop and hears what it has seen.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     with no_collection(), short_turns():
         loop.run(_serve(int(sys.argv[1])))

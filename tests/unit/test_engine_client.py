@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import socket
+import threading
+
 import pytest
 from scripted_server import ScriptedServer
 
 from kvtop_lib import replay
 from kvtop_lib.engine import client
 from kvtop_lib.paths import repo_root
+from kvtop_lib.terms import KvtopError
 from kvtop_lib.top.source import get
 from kvtop_lib.trace.served import served_engine
 
@@ -37,3 +41,21 @@ def test_there_is_one_flush_and_one_opener():
     for words in ("build_opener(", "/flush_cache?"):
         assert [name for name, text in texts.items() if words in text] == ["engine/client.py"]
     assert replay.flush is client.flush
+
+
+@pytest.mark.parametrize("status", [200, 500])
+@pytest.mark.parametrize("ask", [client.flush, lambda url: client.call(url, timeout_s=30)])
+def test_a_body_that_is_cut_is_told_in_a_sentence(ask, status):
+    def answer():
+        with server.accept()[0] as asked:
+            asked.recv(65536)
+            asked.sendall(b"HTTP/1.1 %d X\r\nContent-Length: 50\r\n\r\nno room" % status)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        threading.Thread(target=answer).start()
+        if status == 200 and ask is client.flush:
+            return ask(url)  # its body says nothing
+        with pytest.raises(KvtopError, match="no room" if status == 500 else "does not answer"):
+            ask(url)
+    return None

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import signal
 import threading
+import time
 from dataclasses import dataclass, field
 
 import pytest
@@ -15,6 +17,7 @@ from kvtop_lib.params import OpenLoad
 from kvtop_lib.replay.bodies import Bodies
 from kvtop_lib.replay.dialect import SGLANG
 from kvtop_lib.replay.request import body, clock
+from kvtop_lib.store import read_json
 from kvtop_lib.terms import KvtopError
 from kvtop_lib.trace.blocks import Blocks
 from kvtop_lib.trace.model import Session, Turn
@@ -96,6 +99,25 @@ def test_what_goes_wrong_with_a_body_is_told_before_anything_is_sent(tmp_path):
     with ScriptedServer() as server, pytest.raises(KvtopError, match="name the served model's"):
         play_point(server, tmp_path, c=2, sessions=untold)
     assert server.bodies == []
+
+
+@pytest.mark.parametrize("load", [4, OPEN])
+def test_an_interrupt_while_the_first_bodies_are_made_is_no_fault(tmp_path, load):
+    main, begun = threading.main_thread().ident, []
+
+    class Slow(Session):
+        def request_messages(self, k):
+            begun.append(self.id)
+            if len(begun) == 1:  # the others wait for theirs
+                signal.pthread_kill(main, signal.SIGINT)
+            time.sleep(0.2)
+            return super().request_messages(k)
+
+    slow = [Slow(**vars(s)) for s in sessions(400)]
+    with ScriptedServer() as server, pytest.raises(KeyboardInterrupt):
+        play_point(server, tmp_path, c=load, sessions=slow)
+    facts = read_json(tmp_path / "recording.json")
+    assert server.bodies == [] and (facts["outcome"], facts["reason"]) == ("aborted", "interrupted")
 
 
 class Broken(Session):

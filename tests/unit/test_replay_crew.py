@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import os
 import signal
 import subprocess
 import sys
 import threading
-import time
 
 import numpy as np
 import pandas as pd
@@ -50,6 +50,27 @@ def played(monkeypatch) -> list[list]:
     monkeypatch.setattr(crew, "numbered", noted)
     yield found
     assert workers() == []
+
+
+def never_ready(monkeypatch) -> list[int]:
+    """No further process is ready in time; those that have begun."""
+    began, start = [], remote.Remote.meet
+
+    async def meet(self, setup):
+        began.append(self.pid)
+        await start(self, setup)
+        self.ready.set = lambda: None
+
+    monkeypatch.setattr(remote.Remote, "meet", meet)
+    return began
+
+
+def always_wanted(monkeypatch) -> None:
+    """A second process is wanted at once, also near the window."""
+    monkeypatch.setattr(processes, "LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(processes, "START_S", 0.0)
+    monkeypatch.setattr(processes, "room", lambda cores, local: 2)
+    monkeypatch.setattr(processes, "wanted", lambda lag_s, running, most: 2)
 
 
 def whole(requests: pd.DataFrame, chunks: pd.DataFrame, server: ScriptedServer) -> None:
@@ -162,34 +183,20 @@ def test_an_interrupt_stops_all_and_keeps_what_was_recorded(tmp_path, played):
     assert (derive(tmp_path)["status"], derive(tmp_path)["reason"]) == ("aborted", "interrupted")
 
 
-def test_a_signal_to_every_process_of_a_service_loses_no_request(tmp_path, played):
+def test_signals_to_all_processes_lose_no_request(tmp_path, played):
+    def end_all():
+        [pid] = workers()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            os.kill(pid, number)
+        threading.Timer(1.0, signal.pthread_kill, (main, signal.SIGINT)).start()
+
     main = threading.main_thread().ident
-
-    def stop():
-        for pid in workers():
-            os.kill(pid, signal.SIGTERM)
-            os.kill(pid, signal.SIGINT)
-        time.sleep(0.5)
-        signal.pthread_kill(main, signal.SIGINT)
-
-    with ScriptedServer(hanging(13, stop)) as server, pytest.raises(KeyboardInterrupt):
+    with ScriptedServer(hanging(13, end_all)) as server, pytest.raises(KeyboardInterrupt):
         play_point(server, tmp_path, c=4, plan=LONG, processes=2)
     requests = pd.read_parquet(tmp_path / "requests.parquet")
     assert requests.status.value_counts().to_dict() == {"ok": 10, "cancelled": 4}
-    assert derive(tmp_path)["status"] == "aborted"
-
-
-def test_a_process_that_never_gets_ready_is_not_waited_for_without_end(
-    tmp_path, played, monkeypatch
-):
-    (tmp_path / "sleeps.py").write_text("import time\ntime.sleep(600)\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(remote, "MODULE", "sleeps")
-    monkeypatch.setattr(crew, "READY_S", 0.5)
-    with ScriptedServer() as server:
-        _, _, facts = play_point(server, tmp_path / "out", c=4, plan=LONG, processes=2)
-    assert facts["outcome"] == "failed" and "did not begin within 0.5 s" in facts["reason"]
-    assert server.bodies == []
+    assert len(server.bodies) == 14 and all(len(part) for part in played)
+    assert read_json(tmp_path / "recording.json")["outcome"] == "aborted"
 
 
 def test_a_process_that_dies_fails_the_point_and_keeps_what_was_recorded(tmp_path, played):
@@ -217,6 +224,16 @@ def test_a_process_that_cannot_begin_fails_the_point_before_anything_is_sent(
         requests, _, facts = play_point(server, tmp_path, c=4, plan=LONG, processes=2)
     assert len(requests) == 0 and server.bodies == []
     assert facts["outcome"] == "failed" and "No module named" in facts["reason"]
+
+
+def test_a_process_that_never_gets_ready_fails_the_point(tmp_path, played, monkeypatch):
+    monkeypatch.setattr(crew, "READY_S", 0.5)
+    never_ready(monkeypatch)
+    with ScriptedServer() as server:
+        requests, _, facts = play_point(server, tmp_path, c=4, plan=LONG, processes=2)
+    assert len(requests) == 0 and server.bodies == []
+    assert facts["outcome"] == "failed"
+    assert facts["reason"] == "a client process did not begin within 0.5 s"
 
 
 def test_what_goes_wrong_in_a_process_is_raised_here(tmp_path, played):
@@ -292,26 +309,63 @@ def test_no_process_comes_when_the_window_is_near(tmp_path, played, monkeypatch)
 def test_a_process_that_is_ready_too_late_for_the_window_plays_nothing(
     tmp_path, played, monkeypatch
 ):
-    monkeypatch.setattr(processes, "LOOK_EVERY_S", 0.01)
-    monkeypatch.setattr(processes, "START_S", 0.0)
-    monkeypatch.setattr(processes, "room", lambda cores, local: 2)
-    monkeypatch.setattr(processes, "wanted", lambda lag_s, running, most: 2)
-    began = []
-    start = remote.Remote.meet
-
-    async def meet(self, setup):
-        began.append(self.pid)
-        await start(self, setup)
-        self.ready.clear()
-        self.ready.set = lambda: None  # never ready in time
-
-    monkeypatch.setattr(remote.Remote, "meet", meet)
+    always_wanted(monkeypatch)
+    began = never_ready(monkeypatch)
     plan = dataclasses.replace(PLAN, warmup_s=0.5)
     with ScriptedServer(lambda body, n: Play(gap_s=0.005)) as server:
         requests, chunks, facts = play_point(server, tmp_path, c=4, plan=plan)
     whole(requests, chunks, server)
     assert facts["client"]["processes"] == 1 and facts["outcome"] == "complete"
     assert len(began) == len(played) == 1
+
+
+def test_no_process_begins_for_arrivals_that_are_due_in_the_window(tmp_path, played, monkeypatch):
+    always_wanted(monkeypatch)
+    began = never_ready(monkeypatch)
+    plan = dataclasses.replace(PLAN, warmup_s=1.0, window_s=2.0)  # 60 arrivals, 32 dealt ahead
+    with ScriptedServer() as server:
+        requests, _, facts = play_point(server, tmp_path, c=OPEN, plan=plan)
+    assert began == [] and len(requests) == len(server.bodies) == 60
+    assert facts["client"]["processes"] == len(played) == 1
+
+
+def test_a_further_process_that_cannot_begin_is_dropped(tmp_path, played, monkeypatch, capsys):
+    always_wanted(monkeypatch)
+    monkeypatch.setattr(remote, "MODULE", "kvtop_lib.replay.nowhere")
+    plan = dataclasses.replace(PLAN, warmup_s=600, window_s=1)
+    lost, main = remote.Remote.close, threading.main_thread().ident
+
+    async def close(self):
+        await lost(self)
+        asyncio.get_running_loop().call_later(0.5, signal.pthread_kill, main, signal.SIGINT)
+
+    monkeypatch.setattr(remote.Remote, "close", close)
+    with ScriptedServer(lambda body, n: Play(gap_s=0.05)) as server:
+        with pytest.raises(KeyboardInterrupt):
+            play_point(server, tmp_path, c=4, plan=plan)
+    facts = read_json(tmp_path / "recording.json")
+    assert (facts["outcome"], facts["reason"]) == ("aborted", "interrupted")
+    assert facts["client"]["processes"] == len(played) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("the client stays at 1 of 2 processes: client process ")
+    assert said.count("\n") == 1 and "No module named" in said
+
+
+def test_a_process_that_got_no_lane_does_not_count(tmp_path, played, monkeypatch):
+    always_wanted(monkeypatch)
+    main, allow = threading.main_thread().ident, remote.Remote.allow
+
+    def joined(self, lanes):
+        allow(self, lanes)
+        signal.pthread_kill(main, signal.SIGINT)
+
+    monkeypatch.setattr(remote.Remote, "allow", joined)
+    with ScriptedServer(lambda body, n: Play(fault="hang")) as server:  # no turn ends
+        with pytest.raises(KeyboardInterrupt):
+            play_point(server, tmp_path, c=4, plan=LONG)
+    facts = read_json(tmp_path / "recording.json")
+    assert facts["client"]["processes"] == 1 and len(played) == 2
+    assert len(server.bodies) == len(pd.read_parquet(tmp_path / "requests.parquet")) == 4
 
 
 def test_a_process_does_not_outlive_the_one_that_began_it(tmp_path):

@@ -8,7 +8,8 @@ import pytest
 from replay_help import PLAN, play_point, sessions
 from scripted_server import Play, ScriptedServer
 
-from kvtop_lib.metrics import derive
+from kvtop_lib.metrics import Recording, derive, summary
+from kvtop_lib.metrics.point import metrics
 
 GOOD = Play()
 SHORT = dataclasses.replace(PLAN, window_s=1.0)
@@ -129,6 +130,16 @@ def test_a_count_that_is_missing_now_and_then_makes_the_point_invalid(tmp_path):
     point = derive(tmp_path)
     assert point["status"] == "invalid"
     assert "without a token count" in point["reason"] and "output_tok_s" not in point
+
+
+def test_a_point_of_answers_of_one_chunk_has_no_tpot(tmp_path):
+    with ScriptedServer(lambda body, n: Play(bundles=(1,), gap_s=0.01)) as server:
+        play_point(server, tmp_path)
+    point = derive(tmp_path) | {"status": "ok"}  # a busy machine may make the client late
+    found = metrics(Recording.read(tmp_path))
+    assert found["tpot_s"]["p50"] is None and found["accept_len"] is None
+    said = summary(found | point)
+    assert ", TPOT -, " in said and f"{point['counts']['ok']} requests ok" in said
 
 
 def test_the_first_answer_comes_after_the_reasoning(tmp_path):

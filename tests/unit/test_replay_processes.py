@@ -23,6 +23,7 @@ from kvtop_lib.replay.lanes import Place
 from kvtop_lib.replay.machine import Machine
 from kvtop_lib.replay.record import Record, numbered
 from kvtop_lib.replay.reply import Raw, Reply
+from kvtop_lib.replay.request import clock
 from kvtop_lib.replay.wire import Line, packed, portable, unpacked
 from kvtop_lib.terms import KvtopError
 from kvtop_lib.trace import load_trace
@@ -130,6 +131,39 @@ def test_processes_come_one_by_one_until_the_lag_is_gone_or_the_window_near(
     assert crew.number == expected
 
 
+def test_the_window_may_come_near_between_two_looks(monkeypatch):
+    monkeypatch.setattr(processes, "LOOK_EVERY_S", 0.2)
+    monkeypatch.setattr(processes, "cores", lambda: 64)
+    crew = Growing(0.02, w0_s=clock() + processes.START_S + 0.1)
+    asyncio.run(processes.grow(crew, "http://192.0.2.7:30000"))
+    assert crew.number == 1
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [("max 100000\n", 8), ("250000 100000\n", 2), ("50000 100000\n", 1), ("9900000 100000\n", 8),
+     ("", 8), (None, 8)],
+)  # fmt: skip
+def test_a_quota_of_cpu_time_counts_as_so_many_cores(monkeypatch, tmp_path, said, expected):
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(8)), raising=False)
+    monkeypatch.setattr(processes, "CPU_MAX", tmp_path / "cpu.max")
+    if said is not None:
+        (tmp_path / "cpu.max").write_text(said)
+    assert processes.cores() == expected
+
+
+@pytest.mark.parametrize("error", [KvtopError("it ended"), OSError(24, "Too many open files")])
+def test_a_process_that_cannot_begin_is_told_once_and_no_other_is_tried(monkeypatch, capsys, error):
+    class Stuck(Growing):
+        async def add(self) -> None:
+            raise error
+
+    monkeypatch.setattr(processes, "LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(processes, "cores", lambda: 3)
+    asyncio.run(processes.grow(Stuck(0.02), "http://192.0.2.7:30000"))
+    assert capsys.readouterr().err == f"the client stays at 1 of 3 processes: {error}\n"
+
+
 def test_no_process_comes_before_the_last_one_has_its_share(monkeypatch):
     monkeypatch.setattr(processes, "LOOK_EVERY_S", 0.0)
     crew = Growing(0.02, settled=False)
@@ -188,7 +222,7 @@ class Halted:
     """In place of `Traffic`."""
 
     def __init__(self, open: bool) -> None:
-        self.open, self.said = open, None
+        self.open, self.said, self.start_s = open, None, clock()
 
     def halt(self, outcome: str, reason: str) -> None:
         self.said = self.said or outcome
@@ -244,7 +278,8 @@ def test_one_process_has_sessions_ready_to_the_last():
 
 
 def test_arrivals_alternate():
-    hands, dealer = [Hand(), Hand(), Hand()], Dealer(Halted(open=True), SessionSlice([], 1))
+    due = SessionSlice([], 1, [0.0] * 8)
+    hands, dealer = [Hand(), Hand(), Hand()], Dealer(Halted(open=True), due)
     dealer.join(*hands)
     for number in range(7):
         dealer.deal(Place(number, 0.0))
@@ -252,22 +287,27 @@ def test_arrivals_alternate():
     assert dealer.settled
 
 
+def test_arrivals_that_were_dealt_stay_and_a_process_has_its_share_from_the_next_one_on():
+    traffic = Halted(open=True)
+    dealer = Dealer(traffic, SessionSlice([], 1, [0.0, 0.0, 0.0, 900.0, 901.0]))
+    dealer.join(one := Hand())
+    for number in range(3):
+        dealer.deal(Place(number, 0.0))
+    assert dealer.settled
+    dealer.join(two := Hand())
+    assert dealer.from_s == dealer.next_s == traffic.start_s + 900 and not dealer.settled
+    for number in (3, 4):
+        dealer.deal(Place(number, 0.0))
+    assert [p.lane for p in one.places] == [0, 1, 2, 4] and [p.lane for p in two.places] == [3]
+    assert dealer.from_s == traffic.start_s + 900 and dealer.next_s == math.inf
+    traffic.start_s -= 900
+    dealer.join()
+    assert dealer.next_s == math.inf and not dealer.settled  # nothing is left to share
+
+
 def record(request: int, sent_s: float, session: str) -> Record:
     raw = Raw(sent_s=sent_s, end_s=sent_s + 1)
     return Record(request, 0, session, 0, "window", sent_s, raw, Reply(), None, None)
-
-
-def test_arrivals_dealt_before_a_process_came_are_not_its_share():
-    hands, dealer = [Hand(), Hand()], Dealer(Halted(open=True), SessionSlice([], 1))
-    dealer.join(hands[0])
-    for lane in range(4):  # dealt ahead of their time
-        dealer.deal(Place(lane, 10.0 + lane))
-    assert (dealer.shared_s, dealer.dealt_s) == (-math.inf, 13.0)
-    dealer.join(hands[1])
-    assert dealer.shared_s == math.inf  # nothing is known of it yet
-    dealer.deal(Place(4, 14.0))
-    dealer.deal(Place(5, 15.0))
-    assert (dealer.shared_s, dealer.dealt_s) == (14.0, 15.0)
 
 
 def test_records_of_all_processes_are_numbered_in_order_of_sending():

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from kvtop_lib.replay import reader
+from kvtop_lib.replay import event, reader
 from kvtop_lib.replay.reply import Raw, parse
 
 
@@ -218,3 +218,12 @@ def test_what_a_server_says_can_be_stored(said):
     reply = parse(_raw(said.encode()))
     for text in (reply.response_id, reply.finish_reason, reply.error):
         assert not text or len(text.encode()) <= 2000
+
+
+def test_what_is_nested_too_deep_to_be_said_can_be_stored():
+    said: list = []
+    for _ in range(100_000):
+        said = [said]
+    assert event.storable({"message": said}) == "nested too deep"
+    while said:  # part by part: to free it at once may take as deep a stack
+        said = said.pop()

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import builtins
 import dataclasses
+import runpy
 import signal
 import socket
+import sys
 import threading
-import time
 
 import pytest
 from replay_help import PLAN, play_point, sessions
 from scripted_server import Play, ScriptedServer
 
 from kvtop_lib.metrics import derive
-from kvtop_lib.metrics.point import summary
 from kvtop_lib.params import OpenLoad
 from kvtop_lib.replay import SessionPool, flush
 from kvtop_lib.replay.__main__ import main as cli
-from kvtop_lib.replay.bodies import Bodies
 from kvtop_lib.replay.job import Job
 from kvtop_lib.replay.progress import Progress
 from kvtop_lib.store import read_json
@@ -74,6 +74,21 @@ def test_an_interrupt_while_the_thread_starts_ends_it_in_order(tmp_path, monkeyp
     with ScriptedServer() as server, pytest.raises(KeyboardInterrupt):
         play_point(server, tmp_path, plan=plan)
     assert derive(tmp_path)["status"] == "aborted"
+
+
+def test_an_interrupt_while_the_command_is_imported_ends_it_in_order(monkeypatch, capsys):
+    taken = builtins.__import__
+
+    def interrupted(name, *args, **more):
+        if name == "kvtop_lib.metrics":
+            raise KeyboardInterrupt
+        return taken(name, *args, **more)
+
+    monkeypatch.delitem(sys.modules, "kvtop_lib.replay.__main__")
+    monkeypatch.setattr(builtins, "__import__", interrupted)
+    with pytest.raises(SystemExit, match="130"):
+        runpy.run_module("kvtop_lib.replay", run_name="__main__")
+    assert capsys.readouterr().err == "interrupted before anything was sent\n"
 
 
 def test_an_interrupt_does_not_wait_for_a_server_that_does_not_answer(tmp_path):
@@ -140,30 +155,6 @@ def test_an_interrupt_before_the_first_request_is_not_lost(tmp_path):
         asyncio.run(interrupted())
     point = derive(tmp_path)
     assert point["status"] == "aborted" and sum(point["counts_all"].values()) <= 1
-
-
-def test_an_interrupt_while_the_first_bodies_are_made_is_an_aborted_point(tmp_path, monkeypatch):
-    main, real = threading.main_thread().ident, Bodies._make
-
-    def slow(self, session, k):
-        time.sleep(0.2)
-        return real(self, session, k)
-
-    monkeypatch.setattr(Bodies, "_make", slow)
-    stop = threading.Timer(0.5, lambda: signal.pthread_kill(main, signal.SIGINT))
-    with ScriptedServer() as server, pytest.raises(KeyboardInterrupt):
-        stop.start()
-        play_point(server, tmp_path, c=40)
-    assert server.bodies == []
-    assert (derive(tmp_path)["status"], derive(tmp_path)["reason"]) == ("aborted", "interrupted")
-
-
-def test_answers_of_one_chunk_have_no_time_per_token_and_a_line_of_their_own(tmp_path):
-    with ScriptedServer(lambda body, n: Play(bundles=(1,), first_s=0.02)) as server:
-        play_point(server, tmp_path)
-    point = derive(tmp_path)
-    assert point["status"] == "ok", point["reason"]
-    assert point["tpot_s"]["p50"] is None and "no TPOT" in summary(point)
 
 
 def test_a_point_runs_inside_a_running_loop_as_in_a_notebook(tmp_path):

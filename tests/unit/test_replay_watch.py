@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from kvtop_lib.replay import Plan, scrape
+from kvtop_lib.replay import Plan, pages, scrape
 from kvtop_lib.replay.health import LoopLag, no_collection
 from kvtop_lib.replay.progress import Progress
 from kvtop_lib.replay.record import Ended
@@ -47,17 +47,31 @@ def test_a_page_of_metrics():
 
 
 @pytest.mark.parametrize(
-    "bad",
-    [b'sglang:num_running_reqs{model_name="m" 1.0', b"sglang:num_running_reqs x",
-     b"sglang:num_running_reqs " + b"9" * 400],
-)  # fmt: skip
-def test_a_page_that_cannot_be_read_costs_its_own_sample_alone(tmp_path, bad):
-    watched = scrape.Scraper(None, "", 1.0)
-    watched._pages = [(1.0, PAGE, {}), (2.0, bad, {}), (3.0, PAGE, {})]
-    watched.write(tmp_path)
-    read = pd.read_parquet(tmp_path / "scrapes.parquet")
-    assert read["t_s"].tolist() == [1.0, 2.0, 3.0]
-    assert read["running"].isna().tolist() == [False, True, False]
+    "line",
+    [
+        b"sglang:num_running_reqs{ 3.0",
+        b"sglang:num_running_reqs three",
+        b"sglang:num_running_reqs 1" + b"0" * 400,
+        b'sglang:num_running_reqs{tp_rank="0"',
+        b'sglang:time_to_first_token_seconds_bucket{le="soon"} 5',
+    ],
+)
+def test_a_malformed_page_is_an_unknown_sample_and_harms_no_other(tmp_path, line):
+    scraper = scrape.Scraper(None, "", 1.0)
+    kept = [pages.keep(p, ttft=True) for p in (PAGE, PAGE + line + b"\n", PAGE)]
+    scraper._pages = [(float(t), page, {"host_cpu_s": 9.0}) for t, page in enumerate(kept)]
+    scraper.write(tmp_path)
+    rows = pd.read_parquet(tmp_path / "scrapes.parquet")
+    assert list(rows.t_s) == [0.0, 1.0, 2.0] and set(rows.host_cpu_s) == {9.0}
+    assert list(rows.running.isna()) == [False, True, False] and rows.running[0] == 3.0
+
+
+def test_counters_of_a_malformed_page_are_unknown():
+    class Serves:
+        async def get(self, url, timeout_s):
+            return 200, b"sglang:generation_tokens_total{ 1\n"
+
+    assert asyncio.run(scrape.counters(Serves(), "http://192.0.2.7:30000")) == {}
 
 
 def test_lag_is_seen_when_something_blocks_the_loop():
