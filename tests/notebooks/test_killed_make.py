@@ -25,7 +25,13 @@ def root(tmp_path, monkeypatch):
     root = make(tmp_path, monkeypatch)
     profile = paths.params_dir() / "profiles" / "fake.yaml"
     content = yaml.safe_load(profile.read_text())
-    content |= {"arms": ["baseline"], "loads": [1], "window_s": 10, "lossless_prompts": 2}
+    content |= {
+        "arms": ["baseline"],
+        "loads": [1],
+        "windows": {},
+        "window_s": 10,
+        "lossless_prompts": 2,
+    }
     profile.write_text(yaml.safe_dump(content))
     shutil.copytree(NOTEBOOKS, root / "notebooks")
     shutil.copytree(REPO / "requirements", root / "requirements")

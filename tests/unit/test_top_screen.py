@@ -149,9 +149,11 @@ def test_a_page_of_another_program(monkeypatch):
     monkeypatch.setattr(source, "get", lambda url, timeout_s: b"go_goroutines 12\n")
     with pytest.raises(source.NoServer, match="holds no metric of SGLang or vLLM"):
         source.metrics("http://h:1")
-    monkeypatch.setattr(source, "get", lambda url, timeout_s: b"sglang:num_running_reqs{ 12\n")
-    with pytest.raises(source.NoServer, match="cannot be read"):
-        source.metrics("http://h:1")
+    huge = b"sglang:num_running_reqs " + b"9" * 400 + b"\n"
+    for bad in (b"sglang:num_running_reqs{ 12\n", huge):
+        monkeypatch.setattr(source, "get", lambda url, timeout_s, bad=bad: bad)
+        with pytest.raises(source.NoServer, match="cannot be read"):
+            source.metrics("http://h:1")
     assert source.facts("http://h:1") == {}
 
 
