@@ -49,10 +49,12 @@ def portable(text: str) -> str:
     The checkout becomes ``.``, outputs and caches elsewhere their last name; also where JSON has
     escaped a letter. A name that only begins like such a folder stays.
     """
-    for folder in (outputs_dir(), cache_dir(), repo_root()):
-        own = "." if folder == repo_root() else folder.name
+    root = repo_root()
+    elsewhere = [f for f in (outputs_dir(), cache_dir()) if root not in f.parents]
+    for folder, own in [*((f, f.name) for f in elsewhere if f.is_absolute()), (root, ".")]:
         for spelled in {str(folder), json.dumps(str(folder))[1:-1]} - {"/", "."}:
-            text = re.sub(re.escape(spelled) + r"(?![\w-]|\.\w)", lambda _, own=own: own, text)
+            whole = rf"(?<![\w.-]){re.escape(spelled)}(?![\w-]|\.\w)"
+            text = re.sub(whole, lambda _, own=own: own, text)
     return text
 
 

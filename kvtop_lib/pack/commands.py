@@ -38,13 +38,13 @@ def pack(run: Name, folder: Folder = None) -> None:
 def unpack(run: Name, folder: Folder = None) -> None:
     """Put packed blocks back into a run, which goes on from there (`make reproduce`)."""
     from kvtop_lib.caller import alone
-    from kvtop_lib.pack import archive, back
+    from kvtop_lib.pack import archive, restore
     from kvtop_lib.params import load_profile
 
     profile = load_profile(run)
     target, place = paths.runs_dir() / profile.id, folder or archive.folder_of(profile.id)
     archive.archives(place)  # said before anything is made
     with alone(target):
-        for name, put in back.unpack(profile, target, place):
+        for name, put in restore.unpack(profile, target, place):
             kept = "the run has it, at least in part; it stays as it is"
             print(f"{name}: {'put back' if put else kept}", flush=True)

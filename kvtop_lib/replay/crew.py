@@ -186,7 +186,7 @@ class Crew:
         await self._traffic.bodies.ready()
         for remote in self._remotes:
             if not await first_of(remote.ready.wait(), self._traffic.stop, READY_S):
-                self.lose(f"a client process did not begin within {READY_S:g} s")
+                self.lose(f"a client process did not begin within {READY_S:g} s; measure again")
 
     def begin(self, start_s: float) -> None:
         """Begin the point, in all processes."""

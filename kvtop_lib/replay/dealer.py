@@ -60,8 +60,10 @@ class Dealer:
         """When the next arrival to be dealt is due, infinity when there is none; 0 for lanes."""
         if not self._traffic.open:
             return 0.0
-        later_s = self._sessions.times_s[self._dealt :][:1]
-        return self._traffic.start_s + later_s[0] if later_s else math.inf
+        times_s = self._sessions.times_s
+        if self._dealt >= len(times_s):
+            return math.inf
+        return self._traffic.start_s + times_s[self._dealt]
 
     def join(self, *hands: Hand) -> None:
         """Take processes in; lanes are shared out anew, the first ones take what is left over.

@@ -96,6 +96,13 @@ def parse(page: bytes) -> Page:
     ValueError
         When a line of a known name is no sample.
     """
+    try:
+        return _parse(page)
+    except (OverflowError, LookupError) as e:  # a number without end, a line that is cut
+        raise ValueError(f"a line is no sample: {e}") from e
+
+
+def _parse(page: bytes) -> Page:
     counters: dict[str, float] = {}
     gauges: dict[str, dict[str, float]] = {}
     buckets: dict[float, float] = {}

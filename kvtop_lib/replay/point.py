@@ -144,8 +144,11 @@ def _on_thread(job: Job) -> None:
     """Run a job on a thread of its own: a notebook's kernel already runs a loop on this one."""
     errors: list[BaseException] = []
     done = threading.Event()  # join() forgets a running thread when it is interrupted
+    begun = threading.Lock()  # so that a start that an interrupt has hidden can be repeated
 
     def work() -> None:
+        if not begun.acquire(blocking=False):
+            return
         try:
             loop.run(job.run())
         except BaseException as e:  # noqa: BLE001 - raised again by the caller's thread
@@ -154,12 +157,10 @@ def _on_thread(job: Job) -> None:
             done.set()
 
     with no_collection(), short_turns():
-        thread, begun = threading.Thread(target=work, name="kvtop-replay"), False
         while not done.is_set():
             try:
-                if not begun:  # an interrupt may come while it starts, too
-                    begun = True
-                    thread.start()
+                if not begun.locked():
+                    threading.Thread(target=work, name="kvtop-replay").start()
                 done.wait()
             except KeyboardInterrupt:
                 job.interrupt()

@@ -196,4 +196,7 @@ async def told(remotes: Iterable[Remote], stop: asyncio.Event, seconds: float) -
     over = asyncio.gather(*(r.over.wait() for r in remotes))
     if not await first_of(over, stop, seconds + TELL_S) and stop.is_set():
         await asyncio.wait({over}, timeout=STOP_S)
-    return over.done() or not over.cancel()
+    if not over.done():
+        over.cancel()
+        return False
+    return True

@@ -78,7 +78,7 @@ def metrics(url: str, timeout_s: float = 3.0) -> pages.Page:
         ) from e
     try:
         page = pages.parse(body)
-    except (ValueError, OverflowError, LookupError) as e:
+    except ValueError as e:
         raise NoServer(f"the metrics of {url} cannot be read: {e}") from e
     if page.engine is None:
         raise NoServer(

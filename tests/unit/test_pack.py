@@ -13,7 +13,7 @@ from params_help import write_project
 
 from kvtop_lib import cli, graph, paths, step
 from kvtop_lib.pack import archive as pack
-from kvtop_lib.pack import back
+from kvtop_lib.pack import restore
 from kvtop_lib.params import load_profile
 from kvtop_lib.store import Run
 from kvtop_lib.terms import KvtopError
@@ -75,7 +75,7 @@ EVERY = ["baseline/deploy", "mtp/deploy", "baseline/b1", "mtp/b1", "baseline/b2"
 
 def unpack(run, folder):
     """Names of what was put back, and of what stayed as it was."""
-    found = list(back.unpack(load_profile("p"), run, folder))
+    found = list(restore.unpack(load_profile("p"), run, folder))
     return [n for n, put in found if put], [n for n, put in found if not put]
 
 
@@ -194,7 +194,7 @@ def test_an_interrupted_unpacking_leaves_no_part_of_a_block(place, tmp_path, mon
     first = place("first")
     measure(first, EVERY)
     pack.pack(load_profile("p"), first, tmp_path / "packed")
-    second, real = place("second"), back.os.replace
+    second, real = place("second"), restore.os.replace
 
     def replace(source, target):
         if str(target).endswith("mtp/b1"):
@@ -202,7 +202,7 @@ def test_an_interrupted_unpacking_leaves_no_part_of_a_block(place, tmp_path, mon
         real(source, target)
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(back.os, "replace", replace)
+        patch.setattr(restore.os, "replace", replace)
         unpack(second, tmp_path / "packed")
     assert not (second / "baseline" / "b1").exists() and not (second / "mtp" / "b1").exists()
     assert unpack(second, tmp_path / "packed") == (["b1", "deploy"], [])

@@ -233,7 +233,7 @@ def test_a_process_that_never_gets_ready_fails_the_point(tmp_path, played, monke
         requests, _, facts = play_point(server, tmp_path, c=4, plan=LONG, processes=2)
     assert len(requests) == 0 and server.bodies == []
     assert facts["outcome"] == "failed"
-    assert facts["reason"] == "a client process did not begin within 0.5 s"
+    assert facts["reason"] == "a client process did not begin within 0.5 s; measure again"
 
 
 def test_what_goes_wrong_in_a_process_is_raised_here(tmp_path, played):

@@ -61,13 +61,17 @@ def test_an_interrupt_in_the_drain_ends_it_and_keeps_what_was_recorded(tmp_path,
     assert 0 < window["drained_s"] - window["w1_s"] < 300
 
 
-def test_an_interrupt_while_the_thread_starts_ends_it_in_order(tmp_path, monkeypatch):
-    start = threading.Thread.start
+@pytest.mark.parametrize("after", [True, False])
+def test_an_interrupt_while_the_thread_starts_ends_it_in_order(tmp_path, monkeypatch, after):
+    start, interrupts = threading.Thread.start, []
 
     def interrupted(self):
-        start(self)
-        if self.name == "kvtop-replay":
-            raise KeyboardInterrupt
+        if self.name != "kvtop-replay" or interrupts:
+            return start(self)
+        interrupts.append(1)
+        if after:
+            start(self)
+        raise KeyboardInterrupt
 
     monkeypatch.setattr(threading.Thread, "start", interrupted)
     plan = dataclasses.replace(PLAN, window_s=600)

@@ -33,6 +33,7 @@ def unpack(profile: Profile, run: Path, folder: Path) -> Iterator[tuple[str, boo
         it was, but for whole archives before it.
     """
     known = groups(profile)
+    run.mkdir(parents=True, exist_ok=True)
     for file in archives(folder):
         name = file.name.partition(".")[0]
         members, lines = _members(file)
