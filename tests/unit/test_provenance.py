@@ -85,6 +85,6 @@ def test_a_text_that_is_committed_names_no_folder_of_the_machine(monkeypatch):
     monkeypatch.setenv("KVTOP_ROOT", "/app")
     monkeypatch.setenv("KVTOP_OUTPUTS", "/data/jürgen/out")
     text = 'at "/app/x", /app. /apple /app-2 /data/jürgen/out/runs "/data/j\\u00fcrgen/out"'
-    cached = paths.portable("/app/.cache/kvtop/m in /home/x/app/y")
-    assert cached == "./.cache/kvtop/m in /home/x/app/y"
+    cached = paths.portable("/app/.cache/kvtop/m in /srv/x/app/y")
+    assert cached == "./.cache/kvtop/m in /srv/x/app/y"
     assert paths.portable(text) == 'at "./x", .. /apple /app-2 out/runs "out"'
