@@ -215,6 +215,26 @@ def test_azure(tmp_path):
     assert hashes(trace.sessions[0]) == [([], 16, "")]
 
 
+@pytest.mark.parametrize(("last", "fits"), [("2340-10-06", True), ("2340-10-07", False)])
+def test_a_span_that_could_not_be_read_back_is_refused(tmp_path, last, fits):
+    # 10,000,000,000 s behind 2023-11-16 18:17:03 is 2340-10-06 12:03:43
+    names, first, *_ = SAMPLES["azure"].splitlines()
+    path = sample(tmp_path, "azure", f"{names}\n{first}\n{last} 00:00:00,5,5\n")
+    if fits:
+        write_sessions(load_trace(path), tmp_path / "ours")
+        assert load_trace(tmp_path / "ours") == load_trace(path)
+        return
+    with pytest.raises(KvtopError, match="Times of requests lie 10,000,042,976 s apart"):
+        load_trace(path)
+
+
+def test_the_span_is_refused_also_where_the_first_time_is_0(tmp_path):
+    names, tail = SAMPLES["azure"].splitlines()[0], ",5,5\n"
+    text = f"{names}\n1970-01-01 00:00:00{tail}9000-01-01 00:00:00{tail}"
+    with pytest.raises(KvtopError, match="Times of requests lie 221,845,392,000 s apart"):
+        load_trace(sample(tmp_path, "azure", text))
+
+
 def test_burstgpt_counts_failures_of_the_source(tmp_path):
     trace = read(tmp_path, "burstgpt")
     assert [shape(s)[0] for s in trace.sessions] == [(472, 18, 0.0, 0.0), (417, 276, 0.0, 113.5)]

@@ -11,7 +11,7 @@ from typing import Any
 from kvtop_lib.terms import KvtopError
 from kvtop_lib.trace.model import Session, Trace
 from kvtop_lib.trace.readers import agents, arrivals, chat, mooncake
-from kvtop_lib.trace.readers.fields import Bad
+from kvtop_lib.trace.readers.fields import MAX_SECONDS, Bad
 from kvtop_lib.trace.readers.rows import Rows, read_rows, utf8
 from kvtop_lib.trace.sessions_jsonl import is_sessions, sessions_of
 
@@ -72,7 +72,8 @@ def read_trace(path: Path, skip_bad: bool = False) -> Trace:
     Raises
     ------
     KvtopError
-        As of `read_file`; files of a folder have different formats or share session ids.
+        As of `read_file`; files of a folder have different formats or share session ids; times
+        lie too far apart.
     """
     if not path.is_dir():
         found = read_file(path, skip_bad)
@@ -140,13 +141,20 @@ def _told(name: str, every: list[Found]) -> Trace:
         said["tokens"] = ESTIMATED
     elif told := [head["tokens"] for head in heads if "tokens" in head]:
         said["tokens"] = ESTIMATED if ESTIMATED in told else told[0]
-    return Trace(name, said, _from_zero(sessions))
+    return Trace(name, said, _from_zero(name, sessions))
 
 
-def _from_zero(sessions: list[Session]) -> tuple[Session, ...]:
-    """Sessions with times of sending from the first one on."""
+def _from_zero(name: str, sessions: list[Session]) -> tuple[Session, ...]:
+    """Sessions with times of sending from the first one on, none later than can be stored."""
     times = [t.at_s for s in sessions for t in s.turns if t.at_s is not None]
     zero = min(times, default=0.0)
+    span = round(max(times, default=0.0) - zero, 6)
+    longest = max(span, max((t.think_s for s in sessions for t in s.turns), default=0.0))
+    if longest >= MAX_SECONDS:
+        raise KvtopError(
+            f"Times of {name} lie {longest:,.0f} s apart, and a trace spans less than "
+            f"{MAX_SECONDS:,.0f} s; mend those times, or take the records out."
+        )
     if not zero:
         return tuple(sessions)
     return tuple(
