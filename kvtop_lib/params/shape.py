@@ -5,10 +5,30 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
 
 Arrivals = Literal["poisson", "gamma", "constant", "steps", "trace"]
 Positive = Annotated[float, Field(gt=0)]
+LEAST, GREATEST = 1e-6, 1e6  # beyond, names run together and gamma fails
+
+
+def _limited(value: float) -> float:
+    if not LEAST <= value <= GREATEST:
+        said = f"Input should be from {LEAST:f} to {GREATEST:,.0f}"
+        raise PydanticCustomError("limits", said)
+    return value
+
+
+Limited = Annotated[float, AfterValidator(_limited)]
 
 
 class OpenLoad(BaseModel):
@@ -16,15 +36,16 @@ class OpenLoad(BaseModel):
 
     ``rate`` is session starts per second (with one turn per session: requests per second).
     ``burstiness`` is the shape of the gamma-distributed intervals, as other clients name it: 1
-    is Poisson, less is burstier, the CV of the intervals is ``1 / sqrt(burstiness)``.
+    is Poisson, less is burstier, the CV of the intervals is ``1 / sqrt(burstiness)``. Rates and
+    burstiness are from 0.000001 to 1,000,000.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     arrivals: Arrivals = "poisson"
-    rate: Positive | None = None
-    burstiness: Positive | None = None  # gamma only
-    steps: tuple[tuple[Positive, Positive], ...] | None = None  # (rate, seconds); the last stays
+    rate: Limited | None = None
+    burstiness: Limited | None = None  # gamma only
+    steps: tuple[tuple[Limited, Positive], ...] | None = None  # (rate, seconds); the last stays
     time_scale: Positive | None = None  # trace only: recorded intervals times this, default 1
     jitter_s: float | None = Field(default=None, ge=0)  # trace only: spreads equal stamps
 

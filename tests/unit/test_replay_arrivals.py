@@ -87,6 +87,16 @@ def test_jitter_spreads_equal_stamps_only():
     assert stats.kstest(burst, "uniform", args=(3, 3)).pvalue > 1e-3
 
 
+@pytest.mark.parametrize("rate", [1e-6, 1e6])
+@pytest.mark.parametrize("burstiness", [1e-6, 1e6])
+def test_times_can_be_drawn_at_the_limits_of_a_load(rate, burstiness):
+    load = OpenLoad(rate=rate, arrivals="gamma", burstiness=burstiness)
+    times = arrival_times(load, 1, 10 / rate)
+    assert times == sorted(times) and all(0 <= t < 10 / rate for t in times)
+    if burstiness > 1:  # all but regular: an interval's CV is 0.001
+        assert np.allclose(np.diff([0, *times]) * rate, 1, atol=0.01) and len(times) in (9, 10)
+
+
 def test_a_trace_without_timestamps_says_so():
     assert session_stamp(SimpleNamespace(id="a", at_s=0.0)) == 0
     with pytest.raises(KvtopError, match="session 'b' has no recorded start time; replay"):

@@ -152,7 +152,7 @@ def test_recorded_arrivals_take_a_run_of_sessions_in_recorded_order():
 def test_too_few_sessions_for_a_rate_say_how_many_it_starts():
     with pytest.raises(KvtopError, match="starts 100 sessions in 100 s and 9 of the trace's 9"):
         SessionPool(_sessions(9), [STEADY], 1, until_s=100)
-    mistyped = OpenLoad(arrivals="constant", rate=1e9)
+    mistyped = OpenLoad(arrivals="constant", rate=1e6)
     with pytest.raises(KvtopError, match="starts at least 1000000 sessions in 100 s"):
         SessionPool(_sessions(9), [mistyped], 1, until_s=100)
     with pytest.raises(KvtopError, match="say how long it sends"):
