@@ -21,6 +21,8 @@ class CpuDraftExtendRunner:
     worker : SGLang's `EagleDraftWorker`
     """
 
+    leaves_out_heads = True  # nothing is captured: `drafts.heads` may put the head off
+
     def __init__(self, worker):
         self._runner = worker.draft_runner
 

@@ -176,6 +176,8 @@ def test_the_controller_tried_its_widths(served):
     for arm in ("mtp_ngram", "mtp_controller"):
         widths = {x["to"] for x in served[arm].events if x["event"] == "width"}
         assert widths == {1, 2, 4}, arm
+        totals = [x for x in served[arm].events if x["event"] == "counts"][-1]
+        assert totals["heads_caught_up"] > 0, arm  # put off at width 1, run when it ended
 
 
 def test_both_sources_drafted_and_were_accepted(served):

@@ -21,6 +21,7 @@ class Counts:
     proposed, accepted : by source, drafts by position.
     iterations : by width.
     mtp_skipped : iterations in which every request had an n-gram draft, so that no MTP ran.
+    heads_caught_up : first drafts worked out late, when width 1 ended.
     lookups, lookup_s : requests looked up, and the time it took with reading their tokens.
     longest_lookup_s : of one iteration.
     """
@@ -30,6 +31,7 @@ class Counts:
     accepted: dict[str, list[int]] = field(init=False)
     iterations: dict[int, int] = field(default_factory=dict)
     mtp_skipped: int = 0
+    heads_caught_up: int = 0
     lookups: int = 0
     lookup_s: float = 0.0
     longest_lookup_s: float = 0.0
@@ -62,6 +64,7 @@ class Counts:
             "accepted": self.accepted,
             "iterations": {str(w): n for w, n in sorted(self.iterations.items())},
             "mtp_skipped": self.mtp_skipped,
+            "heads_caught_up": self.heads_caught_up,
             "lookups": self.lookups,
             "lookup_s": self.lookup_s,
             "longest_lookup_s": self.longest_lookup_s,

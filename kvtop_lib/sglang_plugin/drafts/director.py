@@ -42,6 +42,11 @@ class Plan:
         """Whether no row needs MTP."""
         return all(self.drafts)
 
+    @property
+    def needs_mtp(self) -> bool:
+        """Whether MTP drafts in any row."""
+        return self.width > 1 and not self.all_matched
+
 
 class Director:
     """Plans every decode iteration and learns from it.
@@ -82,13 +87,22 @@ class Director:
             self.counts.looked_up(batch, self._clock() - now)
         width = self.policy.choose(batch, sum(map(bool, found)))
         plan = Plan(width, tuple(tuple(tokens[: width - 1]) for tokens in found))
-        self.counts.iteration(width, width > 1 and plan.all_matched)
+        self.counts.iteration(width, width > 1 and not plan.needs_mtp)
         if self._log:
             self._log.width(width, batch, self.policy.reason)
             self._log.counts(self.counts)
         self._plans.append(plan)
         self._running = (now, width, batch)
         return plan
+
+    def caught_up(self, requests: int) -> None:
+        """Heads of so many requests ran before the planned iteration: its time begins now.
+
+        What they cost was owed to iterations of width 1 and says nothing about this width.
+        """
+        if requests and self._running:
+            self._running = (self._clock(), *self._running[1:])
+            self.counts.heads_caught_up += requests
 
     def interrupted(self) -> None:
         """Something other than a decode iteration follows: the time of the last one is unknown."""

@@ -1,8 +1,9 @@
 """SGLang's EAGLE worker with a `Director`: widths by its plan, n-gram drafts in matched rows.
 
 SGLang's adaptive speculation supplies a prepared state per width and the swap between them; its
-rule is replaced by ours. The draft layer's KV stays right whoever proposed, because SGLang
-rewrites it after every verification from the trunk's states and the committed tokens.
+rule is replaced by ours. The draft layer's KV stays right whoever proposed, because it is
+rewritten after every verification from the trunk's states and the committed tokens; at width 1
+without the layer's head (`heads`).
 """
 
 import os
@@ -18,6 +19,7 @@ from .. import recorder
 from .config import DraftConfig, from_environment
 from .counts import DraftLog
 from .director import Director, Plan
+from .heads import Heads, heads_of
 
 TRACE = "KVTOP_DRAFT_TRACE"  # for tests: MTP's next draft at every position, in the log
 
@@ -67,21 +69,35 @@ class HybridWorker(EAGLEWorkerV2):
             log.write("config", widths=config.widths, policy=config.policy, ngram=config.ngram)
         self.director = Director(config, share, log)
         self._traced = log if os.environ.get(TRACE) == "1" else None
+        self._heads: Heads | None = None
+
+    def init_cuda_graphs(self) -> None:
+        """What is captured decides whether heads can be put off."""
+        super().init_cuda_graphs()
+        self._heads = heads_of(self._draft_worker)
 
     def forward_batch_generation(self, batch, *args, **kwargs):
         """Plan a decode iteration, then let SGLang run it."""
         mode = batch.forward_mode
-        plan = None
         if mode.is_extend() or batch.is_extend_in_batch or mode.is_idle() or not batch.reqs:
             self.director.interrupted()
-        else:
-            plan = self.director.plan(batch.reqs)
-            self.adaptive_controller.params.steps = plan.width - 1
-            recorder.note(source=plan.sources, widths=[plan.width] * len(plan.drafts))
-            if self._traced:
-                self._trace(batch)
+            if self._heads:
+                self._heads.forget(batch.reqs)
+            self._draft_worker.kvtop_plan = None
+            return super().forward_batch_generation(batch, *args, **kwargs)
+        plan = self.director.plan(batch.reqs)
+        self.adaptive_controller.params.steps = plan.width - 1
+        recorder.note(source=plan.sources, widths=[plan.width] * len(plan.drafts))
+        if self._heads and (self._traced or plan.needs_mtp):
+            self.director.caught_up(self._heads.catch_up(batch))
+        if self._traced:
+            self._trace(batch)
         self._draft_worker.kvtop_plan = plan
-        return super().forward_batch_generation(batch, *args, **kwargs)
+        if self._heads is None:
+            return super().forward_batch_generation(batch, *args, **kwargs)
+        requests = list(batch.reqs)
+        with self._heads.at(plan.width, requests):
+            return super().forward_batch_generation(batch, *args, **kwargs)
 
     def _trace(self, batch) -> None:
         """Log the first token that MTP would draft for every request, whoever drafts now."""
