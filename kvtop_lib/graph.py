@@ -50,9 +50,13 @@ class Step:
         """The executed notebook."""
         return run / self.folder / f"{self.notebook}.ipynb"
 
-    def wanted(self, run: Path) -> str:
-        """Key that the target must have been made with, and with what it reads of the run."""
-        own = (run / "keys" / f"{self.key}.key").read_text(encoding="utf-8").strip()
+    def wanted(self, run: Path, own: str | None = None) -> str:
+        """Key that the target must have been made with, and with what it reads of the run.
+
+        `own` is the step's key; by default that of the run's ``keys`` folder.
+        """
+        if own is None:
+            own = (run / "keys" / f"{self.key}.key").read_text(encoding="utf-8").strip()
         reads = None
         if self.notebook == "10_deploy" and self.arm != BASELINE:
             reads = run / BASELINE / "deploy" / "lossless.json"
@@ -60,11 +64,11 @@ class Step:
             reads = run / "results.jsonl"
         return digest([own, file_digest(reads)]) if reads and reads.is_file() else own
 
-    def done(self, run: Path) -> bool:
-        """Whether the target exists and was made with the wanted key."""
+    def done(self, run: Path, own: str | None = None) -> bool:
+        """Whether the target exists and was made with the key that is `wanted`."""
         made = run / self.folder / f"{self.notebook}.key"
         try:
-            return self.target(run).is_file() and made.read_text().strip() == self.wanted(run)
+            return self.target(run).is_file() and made.read_text().strip() == self.wanted(run, own)
         except OSError:
             return False
 

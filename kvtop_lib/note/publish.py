@@ -60,7 +60,9 @@ def records(article: Article, folder: Path) -> Path:
     if folder.resolve() == run.path.resolve():
         raise KvtopError(f"{folder} is the run itself; name another folder for the copy")
     _clear(folder)
-    files = [run.path / name for name in ("results.jsonl", "manifest.json", "plan.json")]
+    files = [
+        run.path / name for name in ("results.jsonl", "manifest.json", "plan.json", "policies.json")
+    ]
     arms = sorted({row["arm"] for row in run.lines()})
     files += [run.path / "keys" / f"{arm}.key" for arm in arms]  # they say which lines count
     files += sorted(run.path.glob("*/*/deployment.json"))
@@ -77,7 +79,13 @@ def records(article: Article, folder: Path) -> Path:
 
 def _clear(folder: Path) -> None:
     """Take away the records of an earlier copy that this one may not have."""
-    for pattern in ("plan.json", "decision.json", "keys/*.key", "*/*/deployment.json"):
+    for pattern in (
+        "plan.json",
+        "decision.json",
+        "policies.json",
+        "keys/*.key",
+        "*/*/deployment.json",
+    ):
         for file in folder.glob(pattern):
             file.unlink()
 

@@ -45,6 +45,13 @@ def unpack(run: Name, folder: Folder = None) -> None:
     target, place = paths.runs_dir() / profile.id, folder or archive.folder_of(profile.id)
     archive.archives(place)  # said before anything is made
     with alone(target):
+        back = []
         for name, put in restore.unpack(profile, target, place):
             kept = "the run has it, at least in part; it stays as it is"
             print(f"{name}: {'put back' if put else kept}", flush=True)
+            back += [name] * put
+        for name in restore.outdated(profile, target, back):
+            print(
+                f"{name}: measured with other code, parameters or model files than those here; "
+                f"make reproduce PROFILE={run} would measure it again"
+            )

@@ -10,6 +10,8 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
+from kvtop_lib import keys
+from kvtop_lib.digest import digest
 from kvtop_lib.graph import Step
 from kvtop_lib.pack.archive import LINES, archives, groups
 from kvtop_lib.params import Profile
@@ -49,6 +51,16 @@ def unpack(profile: Profile, run: Path, folder: Path) -> Iterator[tuple[str, boo
                 target.write_bytes(data)
             _place(Run(run), Path(fresh), places, lines)
         yield name, True
+
+
+def outdated(profile: Profile, run: Path, names: Iterable[str]) -> list[str]:
+    """Which of these archives' blocks `make reproduce` would measure again here.
+
+    Their keys are of other code, parameters or model files than this checkout's.
+    """
+    own = {name: digest(inputs) for name, inputs in keys.run_keys(profile).items()}
+    known = groups(profile)
+    return [n for n in names if not all(s.done(run, own[s.key]) for s in known[n])]
 
 
 def _members(file: Path) -> tuple[dict[str, bytes], list[dict]]:

@@ -5,6 +5,7 @@ import random
 import pytest
 
 from kvtop_lib.sglang_plugin.drafts import goodput
+from kvtop_lib.sglang_plugin.drafts.estimates import Times
 from kvtop_lib.sglang_plugin.drafts.goodput import Goodput, bucket
 
 WIDTHS = (1, 2, 4)
@@ -34,13 +35,21 @@ class Machine:
         """Expected tokens per second: the truth."""
         return batch * self.tokens(width) / self.seconds(width, batch)
 
+    def mean_rate(self, width, batches):
+        """Expected tokens per second of a fixed width over these iterations."""
+        seconds = sum(self.seconds(width, b) for b in batches)
+        return sum(batches) * self.tokens(width) / seconds
+
     def best(self, batch):
         return max(WIDTHS, key=lambda w: self.rate(w, batch))
 
-    def run(self, policy, batch, iterations):
-        """Mean rate over the iterations, as the policy chooses, by the true rates."""
+    def run(self, policy, batches, iterations):
+        """Mean rate over the iterations, as the policy chooses, by the true rates.
+
+        `batches` : one batch size, or one for each iteration.
+        """
         tokens = seconds = 0.0
-        for _ in range(iterations):
+        for batch in [batches] * iterations if isinstance(batches, int) else batches:
             width = policy.choose(batch, 0)
             took = self.seconds(width, batch)
             tokens += batch * self.tokens(width)
@@ -80,6 +89,87 @@ def test_better_than_any_single_width_over_the_range():
 
     got = product(machine.run(policy, b, 700) for b in loads)
     assert all(got > product(machine.rate(w, b) for b in loads) for w in WIDTHS)
+
+
+def wandering(rng, most, iterations):
+    """Batch sizes as requests end and others take their places."""
+    batch, sizes = most, []
+    for _ in range(iterations):
+        batch += rng.choice((1, 2)) if batch < most else 0
+        batch = max(1, min(batch, most) - rng.choice((0,) * 9 + (1, 2, 3)))
+        sizes.append(batch)
+    return sizes
+
+
+@pytest.mark.parametrize("chance", [0.3, 0.5, 0.7])
+def test_a_load_reached_by_rising_is_served_well_at_once(chance):
+    """A point of a sweep: loads rise on one server, and a window has some 150 iterations."""
+    shares = {8: [], 16: [], 32: []}
+    for seed in range(20):
+        machine, policy, rng = Machine(chance, seed=seed), Goodput(WIDTHS), random.Random(seed)
+        machine.run(policy, 1, 600)
+        machine.run(policy, 4, 300)
+        for most, found in shares.items():
+            machine.run(policy, wandering(rng, most, 40), 0)
+            sizes = wandering(rng, most, 150)
+            got = machine.run(policy, sizes, 0)
+            best = max(machine.mean_rate(w, sizes) for w in WIDTHS)
+            found.append(got / best)
+    means = {most: sum(found) / len(found) for most, found in shares.items()}
+    assert min(means.values()) > 0.97, means
+
+
+def test_a_width_beyond_a_worse_one_is_seldom_tried():
+    machine, policy = Machine(0.5), Goodput(WIDTHS)
+    assert machine.rate(4, 32) < machine.rate(2, 32) < 0.9 * machine.rate(1, 32)
+    machine.run(policy, 32, 300)
+    tried = {w: 0 for w in WIDTHS}
+    for _ in range(4000):
+        width = policy.choose(32, 0)
+        tried[width] += 1
+        policy.timed(width, 32, machine.seconds(width, 32))
+    assert 0 < tried[4] <= 4000 / (goodput.SELDOM * goodput.LAST_PERIOD) * goodput.BURST + 3
+    assert tried[1] > 0.98 * 4000
+
+
+def test_a_peak_behind_a_valley_is_found_in_time():
+    """Kernels with steps: width 2 is worse than both its neighbours."""
+    policy, seconds = Goodput(WIDTHS), {1: 10e-3, 2: 25e-3, 4: 26e-3}
+    last = None
+    for _ in range(4000):
+        last = policy.choose(8, 0)
+        policy.timed(last, 8, seconds[last])
+        for _ in range(4):
+            policy.accepted("mtp", last - 1, last - 1)
+    assert last == 4 and policy.rate(4, 8, 0) > policy.rate(1, 8, 0) > policy.rate(2, 8, 0)
+
+
+def observed(cells, times=goodput.ENOUGH):
+    found = Times(WIDTHS)
+    for (width, batch), seconds in cells.items():
+        for _ in range(times):
+            found.observe(width, batch, seconds)
+    return found
+
+
+def test_a_width_that_has_not_run_is_compared_where_both_have():
+    times = observed({(1, 16): 0.100, (2, 16): 0.160, (1, 8): 0.070, (2, 8): 0.090})
+    assert times.predict(2, 16) == pytest.approx(0.160)
+    assert times.predict(1, 12) == pytest.approx(0.085)  # in a line: nobody has run at 12
+    for _ in range(3):
+        times.observe(1, 24, 0.140)
+    assert times.predict(2, 24) == pytest.approx(0.140 * 1.6)  # as at 16
+    assert times.predict(4, 24) is None
+    times.observe(1, 40, 0.2)
+    assert times.predict(2, 40) is None  # 16 is too far, and at 24 only one has run
+
+
+def test_the_spread_is_that_of_the_iterations():
+    times = observed({(1, 4): 0.1}, times=20)
+    assert times.spread < 0.1  # the first guess fades
+    for i in range(2000):
+        times.observe(1, 4, 0.1 * (1.2 if i % 2 else 0.8))
+    assert times.spread == pytest.approx(0.2, rel=0.1)
 
 
 def test_it_follows_when_drafts_become_good_or_bad():

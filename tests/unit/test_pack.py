@@ -245,3 +245,25 @@ def test_the_commands_say_what_they_did(place, monkeypatch, capsys):
     assert "holds no packed block" in capsys.readouterr().err
     assert kvtop("unpack", "nothing") == 1
     assert "nothing" in capsys.readouterr().err
+
+
+def test_a_block_that_would_be_measured_again_is_named(place, tmp_path, monkeypatch, capsys):
+    def unpacked() -> list[str]:
+        monkeypatch.setattr("sys.argv", ["kvtop", "unpack", "p", "--folder", str(tmp_path / "k")])
+        with pytest.raises(SystemExit):
+            cli.main()
+        return capsys.readouterr().out.splitlines()
+
+    first = place("first")
+    measure(first, EVERY)
+    pack.pack(load_profile("p"), first, tmp_path / "k")
+    place("second")
+    assert unpacked() == ["b1: put back", "deploy: put back"]
+    file = tmp_path / "params" / "profiles" / "p.yaml"
+    file.write_text(file.read_text().replace("window_s: 1", "window_s: 77"))
+    monkeypatch.setenv("KVTOP_OUTPUTS", str(tmp_path / "third"))
+    said = unpacked()
+    assert said[:2] == ["b1: put back", "deploy: put back"]  # a probe has no window
+    (line,) = said[2:]
+    assert line.startswith("b1: measured with other code, parameters")
+    assert "make reproduce PROFILE=p would" in line

@@ -7,8 +7,10 @@ PRIOR = 0.6  # of an acceptance nobody has seen yet
 PRIOR_WEIGHT = 4.0
 FADE = 1 - 1 / 256  # of evidence per iteration, seen or not: what was true long ago may not be
 LEAST_WEIGHT = 8.0  # decisions that old evidence still counts for
-MEMORY_TIMES = 12.0  # iterations remembered per width and batch size
-FAR = 1.5  # a batch size at most this many times larger says something about another
+MEMORY_TIMES = 16.0  # iterations remembered per width and batch size
+ENOUGH = 3  # iterations whose average is worth more than a comparison elsewhere
+FIRST_SPREAD, SPREAD_SHARE = 0.1, 1 / 64
+FAR = 2.0  # a batch size at most this many times larger says something about another
 
 
 class Acceptance:
@@ -55,17 +57,24 @@ class Acceptance:
 
 
 class Times:
-    """Seconds per iteration by width and batch size, each a moving average."""
+    """Seconds per iteration by width and batch size, each a moving average.
+
+    Attributes
+    ----------
+    spread : typical deviation of an iteration from its average, as a share of it.
+    """
 
     def __init__(self, widths: Sequence[int]) -> None:
         self._cells: dict[int, dict[int, list[float]]] = {w: {} for w in widths}
+        self.spread = FIRST_SPREAD
 
     def observe(self, width: int, batch: int, seconds: float) -> None:
         """One iteration; a stray pause counts as at most twice the average."""
         cell = self._cells[width].setdefault(batch, [0.0, 0.0])
         mean, seen = cell
-        if seen >= 3:
+        if seen >= ENOUGH:
             seconds = min(max(seconds, 0.5 * mean), 2 * mean)
+            self.spread += (abs(seconds / mean - 1) - self.spread) * SPREAD_SHARE
         seen = min(seen + 1, MEMORY_TIMES)
         cell[0], cell[1] = mean + (seconds - mean) / seen, seen
 
@@ -74,14 +83,42 @@ class Times:
         return int(self._cells[width].get(batch, (0, 0))[1])
 
     def predict(self, width: int, batch: int) -> float | None:
-        """Expected seconds, between neighbouring batch sizes in a line; None: nothing near."""
+        """Expected seconds; None: nothing near.
+
+        Where the width has hardly run: how it compares with the width that has, at the nearest
+        batch size that knows both; times of the width alone would carry the batch size's
+        difference into the comparison.
+        """
+        if self.seen(width, batch) >= ENOUGH:
+            return self._cells[width][batch][0]
+        other = max(self._cells, key=lambda w: self.seen(w, batch))
+        if self.seen(other, batch) >= ENOUGH:
+            both = [
+                b
+                for b in self._cells[width]
+                if min(self.seen(width, b), self.seen(other, b)) >= ENOUGH and near(b, batch)
+            ]
+            if not both:
+                return None
+            b = min(both, key=lambda b: abs(b - batch))
+            here, there, its = (
+                self._cells[w][x][0] for w, x in ((other, batch), (other, b), (width, b))
+            )
+            return here * its / there
+        return self._between(width, batch)
+
+    def _between(self, width: int, batch: int) -> float | None:
+        """Between neighbouring batch sizes in a line."""
         known = self._cells[width]
-        if batch in known:
-            return known[batch][0]
-        below = max((b for b in known if b < batch and batch <= FAR * b), default=None)
-        above = min((b for b in known if b > batch and b <= FAR * batch), default=None)
+        below = max((b for b in known if b <= batch and near(b, batch)), default=None)
+        above = min((b for b in known if b > batch and near(b, batch)), default=None)
         if below is None or above is None:
-            near = below or above
-            return None if near is None else known[near][0]
+            found = below or above
+            return None if found is None else known[found][0]
         share = (batch - below) / (above - below)
         return (1 - share) * known[below][0] + share * known[above][0]
+
+
+def near(a: int, b: int) -> bool:
+    """Whether one batch size says something about another."""
+    return max(a, b) <= FAR * min(a, b)

@@ -3,18 +3,27 @@
 For every width the expected tokens of an iteration come from the acceptance by source and
 position, the seconds from the iterations of that width at about this batch size. What a width
 costs and yields shows only when it runs, so other widths get short bursts now and then, rarer as
-long as they change nothing. Another width is taken only when it promises clearly more.
+long as they change nothing. Another width is taken only when it promises clearly more than what
+the spread of iterations explains.
+
+Tokens over width are concave (each further draft is less likely to count), and time is nearly
+convex (first the weights' transfer, then the rows' multiplication), so their ratio rises to one
+peak and falls. Widths beyond a neighbour that is worse than the chosen one are therefore tried
+seldom; seldom, not never, because kernels of other hardware have steps.
 """
 
+import math
 from collections.abc import Callable, Sequence
 
-from .estimates import MTP, NGRAM, Acceptance, Times
+from .estimates import ENOUGH, MTP, NGRAM, Acceptance, Times
 
 GAIN = 0.02  # a switch must promise this much more
+SURE = 0.5  # and so many standard errors of the comparison
 BURST = 3  # iterations of an exploration
 FIRST_PERIOD, LAST_PERIOD = 48, 192  # iterations between explorations
-NEW_PERIOD = 12  # while a width has never run at this batch size
-HOPELESS = 0.8  # widths that promise less are explored half as often
+NEW_PERIOD = 12  # while a width has never run near this batch size
+HOPELESS = 0.9  # beyond widths that promise less, or so little themselves, look seldom
+SELDOM = 4  # periods
 PROMISING = 1.03  # a burst that raises a width's promise by so much is soon followed by another
 SHARE_EVERY = 16  # iterations between exchanges of times among ranks
 
@@ -25,8 +34,13 @@ def bucket(batch: int) -> int:
     return batch // step * step
 
 
+def neighbourhood(batch: int) -> int:
+    """Batch sizes that share one chosen width and its explorations: half octaves."""
+    return round(2 * math.log2(batch))
+
+
 class _Place:
-    """What is going on at one batch size."""
+    """What is going on at about one batch size."""
 
     def __init__(self, width: int) -> None:
         self.width = width  # the chosen one
@@ -86,10 +100,10 @@ class Goodput:
     def choose(self, batch: int, matched: int) -> int:
         """Width of the next iteration."""
         self._exchange()
-        size = bucket(batch)
+        size = neighbourhood(batch)
         place = self._places.get(size)
         if place is None:
-            place = self._places[size] = _Place(self._start(batch, matched))
+            place = self._places[size] = _Place(self._start(size, batch, matched))
         place.age += 1
         place.since += 1
         width = self._next(place, batch, matched)
@@ -104,12 +118,12 @@ class Goodput:
                 self.times.observe(width, size, seconds)
             self._waiting = []
 
-    def _start(self, batch: int, matched: int) -> int:
+    def _start(self, size: int, batch: int, matched: int) -> int:
         """At a new batch size: what promises most, else what the nearest one has chosen."""
         known = {w: r for w in self.widths if (r := self.rate(w, batch, matched)) is not None}
         if len(known) == len(self.widths):
             return max(known, key=known.__getitem__)
-        near = min(self._places, key=lambda b: abs(b - batch), default=None)
+        near = min(self._places, key=lambda s: abs(s - size), default=None)
         return self.widths[0] if near is None else self._places[near].width
 
     def _next(self, place: _Place, batch: int, matched: int) -> int:
@@ -123,11 +137,11 @@ class Goodput:
         if now and place.since == BURST and place.promise:  # the burst is over and counted
             if (rates[place.other] or 0.0) / now > PROMISING * place.promise:
                 place.period = FIRST_PERIOD
-        if now and best != place.width and rates[best] > (1 + GAIN) * now:
+        if now and rates[best] > (1 + self._doubt(best, place.width, batch)) * now:
             place.width, place.period = best, FIRST_PERIOD
             self.reason = "goodput"
             return best
-        if other := self._due(place, batch, rates):
+        if other := self._due(place, rates):
             place.other, place.burst, place.since = other, BURST - 1, 0
             place.bursts += 1
             place.promise = (rates[other] or 0.0) / now if now else 0.0
@@ -136,23 +150,33 @@ class Goodput:
         self.reason = "keep"
         return place.width
 
-    def _due(self, place: _Place, batch: int, rates: dict[int, float | None]) -> int | None:
+    def _doubt(self, width: int, chosen: int, batch: int) -> float:
+        """Gain that a switch must promise: averages of few iterations are not worth much."""
+        counts = [max(self.times.seen(w, bucket(batch)), ENOUGH) for w in (width, chosen)]
+        return GAIN + SURE * self.times.spread * sum(1 / n for n in counts) ** 0.5
+
+    def _due(self, place: _Place, rates: dict[int, float | None]) -> int | None:
         """The width to explore now, if any: an unseen one, else the one not run for longest."""
-        others = [w for w in self.widths if w != place.width]
-        size = bucket(batch)
-        unseen = [w for w in others if self.times.seen(w, size) < BURST]
-        if unseen and self.times.seen(place.width, size) >= BURST:
-            if place.since >= NEW_PERIOD or not place.bursts:
-                return min(unseen, key=lambda w: (place.last.get(w, 0), w))
+        unseen = [w for w in self.widths if rates[w] is None and w != place.width]
+        if unseen and rates[place.width] is not None:
+            if place.since < NEW_PERIOD and place.bursts:
+                return None
+            if fair := [w for w in unseen if not self._beyond(w, place, rates)]:
+                return min(fair, key=lambda w: (place.last.get(w, 0), w))
+        if place.since < place.period:
             return None
-        if unseen or place.since < place.period:
-            return None
-        now = rates[place.width] or 0.0
-        idle = {w: place.age - place.last.get(w, 0) for w in others}
+        idle = {w: place.age - place.last.get(w, 0) for w in self.widths if w != place.width}
         due = [
-            w for w in others if (rates[w] or 0) >= HOPELESS * now or idle[w] >= 2 * place.period
+            w for w in idle if not self._beyond(w, place, rates) or idle[w] >= SELDOM * place.period
         ]
         if not due:
             return None
         place.period = min(2 * place.period, LAST_PERIOD)
         return max(due, key=lambda w: (idle[w], -w))
+
+    def _beyond(self, width: int, place: _Place, rates: dict[int, float | None]) -> bool:
+        """Whether this width, or one between it and the chosen one, is known to promise little."""
+        low, high = sorted((width, place.width))
+        between = [w for w in self.widths if low <= w <= high and w != place.width]
+        least = HOPELESS * (rates[place.width] or 0.0)
+        return any(rates[w] is not None and rates[w] < least for w in between)
