@@ -82,7 +82,7 @@ class HybridWorker(EAGLEWorkerV2):
         if mode.is_extend() or batch.is_extend_in_batch or mode.is_idle() or not batch.reqs:
             self.director.interrupted()
             if self._heads:
-                self._heads.forget(batch.reqs)
+                self._heads.forget(batch.reqs or ())  # an idle rank has none
             self._draft_worker.kvtop_plan = None
             return super().forward_batch_generation(batch, *args, **kwargs)
         plan = self.director.plan(batch.reqs)
