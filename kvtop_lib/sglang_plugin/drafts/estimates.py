@@ -9,7 +9,6 @@ FADE = 1 - 1 / 256  # of evidence per iteration, seen or not: what was true long
 LEAST_WEIGHT = 8.0  # decisions that old evidence still counts for
 MEMORY_TIMES = 16.0  # iterations remembered per width and batch size
 ENOUGH = 3  # iterations whose average is worth more than a comparison elsewhere
-FIRST_SPREAD, SPREAD_SHARE = 0.1, 1 / 64
 FAR = 2.0  # a batch size at most this many times larger says something about another
 
 
@@ -57,16 +56,10 @@ class Acceptance:
 
 
 class Times:
-    """Seconds per iteration by width and batch size, each a moving average.
-
-    Attributes
-    ----------
-    spread : typical deviation of an iteration from its average, as a share of it.
-    """
+    """Seconds per iteration by width and batch size, each a moving average."""
 
     def __init__(self, widths: Sequence[int]) -> None:
         self._cells: dict[int, dict[int, list[float]]] = {w: {} for w in widths}
-        self.spread = FIRST_SPREAD
 
     def observe(self, width: int, batch: int, seconds: float) -> None:
         """One iteration; a stray pause counts as at most twice the average."""
@@ -74,7 +67,6 @@ class Times:
         mean, seen = cell
         if seen >= ENOUGH:
             seconds = min(max(seconds, 0.5 * mean), 2 * mean)
-            self.spread += (abs(seconds / mean - 1) - self.spread) * SPREAD_SHARE
         seen = min(seen + 1, MEMORY_TIMES)
         cell[0], cell[1] = mean + (seconds - mean) / seen, seen
 

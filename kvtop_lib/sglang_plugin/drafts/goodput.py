@@ -3,8 +3,7 @@
 For every width the expected tokens of an iteration come from the acceptance by source and
 position, the seconds from the iterations of that width at about this batch size. What a width
 costs and yields shows only when it runs, so other widths get short bursts now and then, rarer as
-long as they change nothing. Another width is taken only when it promises clearly more than what
-the spread of iterations explains.
+long as they change nothing.
 
 Tokens over width are concave (each further draft is less likely to count), and time is nearly
 convex (first the weights' transfer, then the rows' multiplication), so their ratio rises to one
@@ -12,13 +11,11 @@ peak and falls. Widths beyond a neighbour that is worse than the chosen one are 
 seldom; seldom, not never, because kernels of other hardware have steps.
 """
 
-import math
 from collections.abc import Callable, Sequence
 
-from .estimates import ENOUGH, MTP, NGRAM, Acceptance, Times
+from .estimates import MTP, NGRAM, Acceptance, Times
 
 GAIN = 0.02  # a switch must promise this much more
-SURE = 0.5  # and so many standard errors of the comparison
 BURST = 3  # iterations of an exploration
 FIRST_PERIOD, LAST_PERIOD = 48, 192  # iterations between explorations
 NEW_PERIOD = 12  # while a width has never run near this batch size
@@ -32,11 +29,6 @@ def bucket(batch: int) -> int:
     """Batch sizes that are treated as one, at most an eighth apart."""
     step = max(1 << max(batch.bit_length() - 4, 0), 1)
     return batch // step * step
-
-
-def neighbourhood(batch: int) -> int:
-    """Batch sizes that share one chosen width and its explorations: half octaves."""
-    return round(2 * math.log2(batch))
 
 
 class _Place:
@@ -100,7 +92,7 @@ class Goodput:
     def choose(self, batch: int, matched: int) -> int:
         """Width of the next iteration."""
         self._exchange()
-        size = neighbourhood(batch)
+        size = bucket(batch)
         place = self._places.get(size)
         if place is None:
             place = self._places[size] = _Place(self._start(size, batch, matched))
@@ -137,7 +129,7 @@ class Goodput:
         if now and place.since == BURST and place.promise:  # the burst is over and counted
             if (rates[place.other] or 0.0) / now > PROMISING * place.promise:
                 place.period = FIRST_PERIOD
-        if now and rates[best] > (1 + self._doubt(best, place.width, batch)) * now:
+        if now and rates[best] > (1 + GAIN) * now:
             place.width, place.period = best, FIRST_PERIOD
             self.reason = "goodput"
             return best
@@ -149,11 +141,6 @@ class Goodput:
             return other
         self.reason = "keep"
         return place.width
-
-    def _doubt(self, width: int, chosen: int, batch: int) -> float:
-        """Gain that a switch must promise: averages of few iterations are not worth much."""
-        counts = [max(self.times.seen(w, bucket(batch)), ENOUGH) for w in (width, chosen)]
-        return GAIN + SURE * self.times.spread * sum(1 / n for n in counts) ** 0.5
 
     def _due(self, place: _Place, rates: dict[int, float | None]) -> int | None:
         """The width to explore now, if any: an unseen one, else the one not run for longest."""
