@@ -9,7 +9,7 @@ import altair as alt
 import pandas as pd
 
 from kvtop_lib.figures import labels
-from kvtop_lib.figures.style import INK, LOADS, arm_channels, axis_of, finish
+from kvtop_lib.figures.style import INK, LOADS, arm_channels, axis_of, finish, top_legend
 
 
 def yield_and_cost(frame: pd.DataFrame, titles: list[str]) -> alt.LayerChart:
@@ -164,7 +164,7 @@ def decomposition(frame: pd.DataFrame, title: str) -> alt.LayerChart:
             color=alt.Color(
                 "factor:N",
                 scale=alt.Scale(domain=factors, range=colours),
-                legend=alt.Legend(title=None, orient="top", columns=2, labelLimit=260),
+                legend=top_legend(factors),
             ),
             tooltip=["c:O", "factor:N", alt.Tooltip("log_ratio:Q", format="+.3f")],
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import altair as alt
 import pandas as pd
 
-from kvtop_lib.figures.style import INK, arm_channels, finish
+from kvtop_lib.figures.style import INK, arm_channels, finish, top_legend
 
 ROW_PX = 52  # of one arm: its title above, its loads below
 
@@ -57,7 +57,7 @@ def verdicts(frame: pd.DataFrame, titles: list[str]) -> alt.LayerChart:
         color=alt.Color(
             "verdict:N",
             scale=alt.Scale(domain=seen, range=[VERDICTS[v][0] for v in seen]),
-            legend=alt.Legend(title=None, orient="top", columns=alt.ExprRef("width < 430 ? 2 : 5")),
+            legend=top_legend(seen),
         )
     )
     texts = base.mark_text(fontSize=11).encode(text="text:N")

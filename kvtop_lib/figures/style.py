@@ -43,6 +43,28 @@ def arm_titles(frame: pd.DataFrame) -> list[str]:
     return list(dict.fromkeys(frame["title"]))
 
 
+_LETTER_PX, _SYMBOL_PX, _GAP_PX = 6.4, 24, 18  # of a legend's entry at its font size
+
+
+def top_legend(names: list[str], **look: Any) -> alt.Legend:
+    """Legend above a chart with as many columns as the longest of its names leaves room for.
+
+    Vega cuts what exceeds the limit of a label and lets what exceeds the chart run out of it, so
+    both follow the chart's width.
+    """
+    column = round(_LETTER_PX * max(map(len, names), default=0)) + _SYMBOL_PX + _GAP_PX
+    return alt.Legend(
+        title=None,
+        orient="top",
+        direction="horizontal",
+        columns=alt.ExprRef(f"max(1, floor((width + {_GAP_PX}) / {column}))"),
+        labelLimit=alt.ExprRef(f"max(120, width - {_SYMBOL_PX})"),
+        columnPadding=_GAP_PX,
+        offset=6,
+        **look,
+    )
+
+
 def arm_channels(titles: list[str], drop: int = 0) -> dict[str, Any]:
     """Colour, dash and shape of the column ``title`` with one shared legend.
 
@@ -50,19 +72,7 @@ def arm_channels(titles: list[str], drop: int = 0) -> dict[str, Any]:
     """
     look = styles(titles)[drop:]
     domain = [s.title for s in look]
-    longest = max(map(len, domain), default=0)  # characters: a column holds so many
-    legend = alt.Legend(
-        title=None,
-        orient="top",
-        direction="horizontal",
-        symbolSize=70,
-        symbolStrokeWidth=0,
-        symbolOpacity=1,
-        columns=alt.ExprRef(f"width < 430 ? {2 - (longest > 17)} : {4 - (longest > 24)}"),
-        labelLimit=230,
-        columnPadding=18,
-        offset=6,
-    )
+    legend = top_legend(domain, symbolSize=70, symbolStrokeWidth=0, symbolOpacity=1)
 
     def scale(values: list) -> alt.Scale:
         return alt.Scale(domain=domain, range=values)
