@@ -2,7 +2,8 @@
 
 ``python -m kvtop_lib.bench.served`` serves the embedded model, keeps B requests decoding at once
 and takes the median gap between a request's chunks, which is one iteration, since every iteration
-sends one chunk per request. The bare loop has no scheduler, no HTTP and no draft layer.
+sends one chunk per request. The bare loop has no scheduler, no HTTP and no draft layer. An arm
+that is deployed for drafting and runs at width 1 shows what keeping the draft layer ready costs.
 """
 
 from __future__ import annotations
@@ -84,24 +85,32 @@ def bare(model: Model) -> dict[tuple[int, int], float]:
     return {(r["requests"], r["width"]): r["wall_s"] for r in rows}
 
 
+def width_run(arm: Arm) -> int:
+    """Tokens that every iteration verifies per request; the largest where a policy chooses."""
+    kind, _, width = (arm.draft.policy or "").partition(":")
+    return int(width) if kind == "fixed" else arm.draft.width
+
+
 def main(argv: list[str] | None = None) -> None:
-    """Print the table for the arms named (baseline and mtp_w2 when none is)."""
+    """Print the table for the arms named (three, from no draft layer to drafting, when none is)."""
     parser = argparse.ArgumentParser(prog="kvtop_lib.bench.served", description=__doc__)
-    parser.add_argument("arms", nargs="*", default=["baseline", "mtp_w2"])
+    parser.add_argument("arms", nargs="*", default=["baseline", "mtp_width_off", "mtp_w2"])
     parser.add_argument("--model", default="smollm2-mtp")
     args = parser.parse_args(argv)
     model = load_model(args.model)
-    reference = bare(model)
+    reference, first = bare(model), {}
     print(f"goal for the baseline: at most {GOAL}; drafting arms include draft and draft-extend")
-    print("arm        requests  width  served ms  bare ms  ratio")
+    print(f"arm            requests  width  served ms  over {args.arms[0]}  bare ms  ratio")
     with tempfile.TemporaryDirectory() as folder:
         for arm in map(load_arm, args.arms):
-            times = served(model, arm, Path(folder) / arm.id)
+            times, width = served(model, arm, Path(folder) / arm.id), width_run(arm)
+            first = first or times
             for batch, seconds in times.items():
-                base = reference.get((batch, arm.draft.width))
+                base = reference.get((batch, width))
                 ratio = f"{base * 1e3:7.1f}  {seconds / base:5.2f}" if base else "      -      -"
+                over = f"{seconds / first[batch]:{len(args.arms[0]) + 5}.2f}"
                 print(
-                    f"{arm.id:10s} {batch:8d}  {arm.draft.width:5d}  {seconds * 1e3:9.1f}  {ratio}",
+                    f"{arm.id:14s} {batch:8d}  {width:5d}  {seconds * 1e3:9.1f}  {over}  {ratio}",
                     flush=True,
                 )
 
