@@ -153,15 +153,6 @@ def test_rates_and_lanes_are_not_on_one_axis():
     assert axis.workload.tolist() == ["w", f"w, poisson{OPEN}", f"w, gamma0.25{OPEN}"]
 
 
-def test_the_published_run_is_decided_with_a_command_that_names_no_machine():
-    published = Path(__file__).parents[2] / "outputs" / "published" / "reproduce"
-    found = decide(Run(published))
-    chosen = found["decisions"][0]["recommended"]
-    assert chosen["command"] and "--port 30000" in chosen["command"]
-    assert "-m sglang.launch_server" in chosen["command"] and " /" not in chosen["command"]
-    assert "=/" not in chosen["command"]
-
-
 def test_a_command_says_what_the_arm_drafts():
     manifest = {
         "arms": {"mtp_w2": load_arm("mtp_w2").model_dump(mode="json")},
