@@ -11,9 +11,9 @@ from kvtop_lib.replay.reply import BAD_CHUNK, Raw
 clock = time.monotonic
 """The run's clock: CLOCK_MONOTONIC, shared by all processes of a host."""
 
-# Chunked coding ends with an empty line. A read that ends the answer therefore ends so, or is
-# shorter than that; all other reads need no look.
-_END, _SHORT = b"\r\n\r\n", 4
+# Chunked coding ends with an empty line. A read that ends the answer therefore holds that, or
+# begins with the rest of it; all other reads need no look.
+_END, _CR = b"\r\n\r\n", 13
 
 
 ERROR_LIMIT = 2**20
@@ -67,7 +67,7 @@ class Connection(asyncio.Protocol):
         """Stamp and keep; nothing else happens to a read in the middle of a stream."""
         self._stamp(clock())
         self._keep(data)
-        if self._look or data[-4:] == _END or len(data) < _SHORT:
+        if self._look or _END in data or data[0] <= _CR:
             self._examine()
 
     def _examine(self) -> None:

@@ -100,6 +100,17 @@ def test_an_answer_in_small_pieces_is_the_same_answer(size):
     assert second[0].status == "ok" and second[1].reused and server.connections == 1
 
 
+@pytest.mark.parametrize("trailer", [b"", b"A: b\r\n"])
+@pytest.mark.parametrize("held_back", range(1, 7))
+def test_bytes_behind_the_end_do_not_hide_it(trailer, held_back):
+    whole = OK + chunk(SAY) + chunk(STOP) + b"0\r\n" + trailer + b"\r\n"
+    cut = len(whole) - held_back  # the server goes on sending and keeps the connection open
+    steps = [whole[:cut], whole[cut:] + b"HTTP/1.1 200 OK\r\n", "hang"]
+    (first, second), server, _ = played(steps, requests=2, timeout_s=5.0)
+    assert (first[0].output_tokens, first[1].failure) == (1, None)
+    assert not second[1].reused and server.connections == 2  # it is out of step: not used again
+
+
 def test_other_framings():
     body = SAY + STOP
     counted = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body
