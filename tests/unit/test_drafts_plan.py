@@ -20,9 +20,11 @@ class Request(SimpleNamespace):
 
     __hash__ = object.__hash__
 
-    def __init__(self, prompt, output=()):
+    def __init__(self, prompt, output=(), most=64):
         super().__init__(
-            origin_input_ids_unpadded=array.array("q", prompt), output_ids=array.array("q", output)
+            origin_input_ids_unpadded=array.array("q", prompt),
+            output_ids=array.array("q", output),
+            sampling_params=SimpleNamespace(max_new_tokens=most),
         )
 
 
@@ -111,6 +113,30 @@ def test_a_long_prompt_is_read_in_pieces():
     found = [lookup.propose([request, Request(REPEATS)], 2) for _ in range(4)]
     assert [bool(first) for first, _ in found] == [False, False, False, True]
     assert found[3][0] == [1, 2]  # after the first eight tokens, the longest match
+
+
+def test_an_index_is_made_for_the_whole_answer():
+    made = []
+
+    class Told(suffix.PythonIndex):
+        def __init__(self, min_match, window=suffix.WINDOW_TOKENS, expected_tokens=0):
+            super().__init__(min_match, window, expected_tokens)
+            made.append(expected_tokens)
+
+    Lookup(2, Told).propose([Request(REPEATS, [4, 5], most=100), Request(FRESH, most=7)], 2)
+    assert made == [len(REPEATS) + 100, len(FRESH) + 7]
+
+
+def test_no_more_indices_are_made_at_once_than_can_be_read():
+    class Small(suffix.PythonIndex):
+        TOKENS_PER_ITERATION = 10
+
+    lookup, batch = Lookup(2, Small), [Request(REPEATS) for _ in range(4)]
+    made = []
+    for _ in range(4):
+        found = lookup.propose(batch, 1)
+        made.append((len(lookup), sum(map(bool, found))))
+    assert made == [(2, 1), (3, 2), (4, 3), (4, 4)]
 
 
 def test_state_ends_with_its_request():

@@ -110,6 +110,18 @@ def test_nothing_before_enough_tokens(kind):
     assert index.propose(2) == (3, [4, 4])
 
 
+@pytest.mark.parametrize("expected", [0, 1, 1500, 2048, 9000])
+def test_what_was_expected_changes_no_answer_and_growing_is_spared(kind, expected):
+    rng = random.Random(expected)
+    text = [rng.randrange(4) for _ in range(2048)]
+    index = kind(3, 4096, expected_tokens=expected)
+    for start in range(0, len(text), 64):
+        index.extend(text[start : start + 64])
+        assert index.propose(4) == slow(text[: start + 64], 3, 4, 4096)
+    if kind is suffix.NativeIndex:  # 1,024 slots at first; doubling them links those anew
+        assert index.relinked == (1024 if expected <= 1024 else 0)
+
+
 def test_python_memory_is_bounded():
     index = suffix.PythonIndex(2, 64)
     index.extend(list(range(1000)))

@@ -35,7 +35,11 @@ def iterations(requests: int, kind: type | None) -> tuple[list[float], list[floa
     """Seconds per iteration while the prompts are read, and afterwards."""
     rng = random.Random(1)
     batch = [
-        Request(origin_input_ids_unpadded=text(rng, CONTEXT_TOKENS), output_ids=array.array("q"))
+        Request(
+            origin_input_ids_unpadded=text(rng, CONTEXT_TOKENS),
+            output_ids=array.array("q"),
+            sampling_params=SimpleNamespace(max_new_tokens=3 * ITERATIONS),
+        )
         for _ in range(requests)
     ]
     more = text(rng, 3 * ITERATIONS)

@@ -38,7 +38,13 @@ class Lookup:
             total = len(prompt) + len(output)
             index = self._indices.get(request)
             if index is None or index.tokens > total:  # a retracted request may start anew
-                index = self._indices[request] = self._kind(self._min_match)
+                self._indices.pop(request, None)
+                if not budget:  # to make one takes time, too
+                    found.append([])
+                    continue
+                expected = len(prompt) + request.sampling_params.max_new_tokens
+                index = self._kind(self._min_match, expected_tokens=expected)
+                self._indices[request] = index
             if index.tokens < len(prompt):
                 new = prompt[index.tokens : index.tokens + budget]
                 index.extend(new)

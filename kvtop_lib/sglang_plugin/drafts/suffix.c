@@ -1,13 +1,13 @@
 /* Longest earlier occurrence of a token sequence's suffix, kept up to date as tokens arrive.
  *
- * Hash chains over a sliding window, as in Lempel-Ziv compressors: head[h] is the latest end of an
- * m-gram with hash h, prev[] links each end to the one before it. Positions are absolute; a
- * position lives in slot (position & mask) until the window has moved past it. One step costs a
- * bounded number of comparisons, whatever the context's length.
+ * Hash chains over a sliding window, as in Lempel-Ziv compressors: head[h] is one more than the
+ * latest end of an m-gram with hash h (0: none, so that fresh pages need no filling), prev[] links
+ * each end to the one before it. Positions are absolute; a position lives in slot (position & mask)
+ * until the window has moved past it. One step costs a bounded number of comparisons, whatever the
+ * context's length, as long as the text stays within what was expected of it.
  */
 #include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define API __attribute__((visibility("default")))
 #define FIRST_SLOTS 1024
@@ -15,7 +15,7 @@
 typedef struct {
     int32_t *token, *prev, *head;
     int64_t n, slots, window; /* tokens seen, slots now, slots at most (powers of two) */
-    int64_t min_match, max_match, candidates, steps;
+    int64_t min_match, max_match, candidates, steps, relinked;
 } Index;
 
 static uint32_t hash_at(const Index *x, int64_t end) {
@@ -28,8 +28,8 @@ static uint32_t hash_at(const Index *x, int64_t end) {
 static void link_end(Index *x, int64_t end) {
     if (end < x->min_match - 1) return;
     uint32_t h = hash_at(x, end);
-    x->prev[end & (x->slots - 1)] = x->head[h];
-    x->head[h] = (int32_t)end;
+    x->prev[end & (x->slots - 1)] = x->head[h] - 1;
+    x->head[h] = (int32_t)end + 1;
 }
 
 static int grow(Index *x, int64_t slots) {
@@ -38,12 +38,12 @@ static int grow(Index *x, int64_t slots) {
     if (token) x->token = token;
     int32_t *prev = realloc(x->prev, bytes);
     if (prev) x->prev = prev;
-    int32_t *head = realloc(x->head, bytes);
-    if (head) x->head = head;
-    if (!token || !prev || !head) return 0;
+    free(x->head);
+    x->head = calloc((size_t)slots, sizeof(int32_t));
+    if (!token || !prev || !x->head) return 0;
     x->slots = slots;
-    memset(head, 0xff, bytes);
     for (int64_t end = 0; end < x->n; end++) link_end(x, end);
+    x->relinked += x->n;
     return 1;
 }
 
@@ -52,13 +52,16 @@ API void kvtop_suffix_free(Index *x) {
     free(x->token), free(x->prev), free(x->head), free(x);
 }
 
+/* Growing links all that was read anew, a pause that a right `expected` number of tokens spares. */
 API Index *kvtop_suffix_new(int64_t window, int64_t min_match, int64_t max_match,
-                            int64_t candidates) {
+                            int64_t candidates, int64_t expected) {
     Index *x = calloc(1, sizeof *x);
     if (!x) return NULL;
     x->window = window, x->min_match = min_match, x->max_match = max_match;
     x->candidates = candidates, x->steps = 8 * candidates; /* colliding hashes walk further */
-    if (grow(x, window < FIRST_SLOTS ? window : FIRST_SLOTS)) return x;
+    int64_t slots = window < FIRST_SLOTS ? window : FIRST_SLOTS;
+    while (slots < expected && slots < window) slots *= 2;
+    if (grow(x, slots)) return x;
     kvtop_suffix_free(x);
     return NULL;
 }
@@ -72,6 +75,9 @@ API int kvtop_suffix_extend(Index *x, const int64_t *tokens, int64_t count) {
     }
     return 1;
 }
+
+/* Tokens that growing has linked anew. */
+API int64_t kvtop_suffix_relinked(const Index *x) { return x->relinked; }
 
 /* Length of the longest earlier occurrence (0: none of min_match); its continuation in out.
  * A continuation that reaches the end of the text goes on in itself, as a repetition would. */

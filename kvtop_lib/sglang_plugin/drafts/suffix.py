@@ -33,8 +33,9 @@ def native() -> ctypes.CDLL | None:
         return None
     pointer, number = ctypes.c_void_p, ctypes.c_int64
     for name, arguments, result in (
-        ("new", [number] * 4, pointer),
+        ("new", [number] * 5, pointer),
         ("free", [pointer], None),
+        ("relinked", [pointer], number),
         ("extend", [pointer, pointer, number], ctypes.c_int),
         ("propose", [pointer, number, pointer], number),
     ):
@@ -46,11 +47,14 @@ def native() -> ctypes.CDLL | None:
 class NativeIndex:
     """The index in C; the interface of `PythonIndex`."""
 
-    TOKENS_PER_ITERATION = 1 << 14  # read at most, of all requests: some 0.2 ms
+    TOKENS_PER_ITERATION = 1 << 13  # read at most, of all requests: some 0.2 ms
 
-    def __init__(self, min_match: int, window: int = WINDOW_TOKENS) -> None:
+    def __init__(
+        self, min_match: int, window: int = WINDOW_TOKENS, expected_tokens: int = 0
+    ) -> None:
         self._lib = native()
-        self._at = self._lib.kvtop_suffix_new(window, min_match, MAX_MATCH, CANDIDATES)
+        new = self._lib.kvtop_suffix_new
+        self._at = new(window, min_match, MAX_MATCH, CANDIDATES, min(expected_tokens, window))
         if not self._at:
             raise MemoryError("no memory for an n-gram index")
         self.tokens = 0
@@ -58,6 +62,11 @@ class NativeIndex:
     def __del__(self) -> None:
         if getattr(self, "_at", None):
             self._lib.kvtop_suffix_free(self._at)
+
+    @property
+    def relinked(self) -> int:
+        """Tokens that were linked anew when more came than were expected."""
+        return self._lib.kvtop_suffix_relinked(self._at)
 
     def extend(self, tokens: Sequence[int]) -> None:
         """Append tokens."""
@@ -82,11 +91,14 @@ class PythonIndex:
     ----------
     min_match : tokens that must agree at least.
     window : latest tokens that are searched, a power of two.
+    expected_tokens : most that the text may come to; more may come, at the cost of a pause (in C).
     """
 
     TOKENS_PER_ITERATION = 512
 
-    def __init__(self, min_match: int, window: int = WINDOW_TOKENS) -> None:
+    def __init__(
+        self, min_match: int, window: int = WINDOW_TOKENS, expected_tokens: int = 0
+    ) -> None:
         self._min, self._window = min_match, window
         self._token: list[int] = []
         self._prev: list[int] = []
