@@ -22,7 +22,7 @@ from kvtop_lib.digest import write_if_changed
 from kvtop_lib.graph import Step
 from kvtop_lib.params import Model, Profile, load_model, load_profile
 from kvtop_lib.plan import plan
-from kvtop_lib.terms import KvtopError
+from kvtop_lib.terms import DEFAULT_PROFILE, KvtopError
 
 BEGUN = "begun.key"  # in a block's folder: the key that its points are measured under
 RETRY = "retry"  # in a block's folder: loads that are asked for again
@@ -156,7 +156,7 @@ def render(profile: Profile, run: Path) -> None:
     """Render the note of a run."""
     from kvtop_lib import note
 
-    out = paths.outputs_dir() / "note.html" if profile.id == "reproduce" else run / "note.html"
+    out = (paths.outputs_dir() if profile.id == DEFAULT_PROFILE else run) / "note.html"
     say(f"note: {note.render_note(run, out)}")
     for sentence in note.standing(run):
         say(f"  {sentence}")

@@ -21,6 +21,9 @@ REQUEST_STATUSES: Final[tuple[str, ...]] = get_args(RequestStatus)
 POINT_STATUSES: Final[tuple[str, ...]] = get_args(PointStatus)
 PHASES: Final[tuple[str, ...]] = get_args(Phase)
 
+DEFAULT_PROFILE: Final = "reproduce"
+"""The profile that `make` takes when none is named."""
+
 SCHEMA: Final = 1
 """Version of the record layout in a run folder."""
 

@@ -12,7 +12,7 @@ from kvtop_lib.note.parts import Html, figure, heading, paragraphs
 from kvtop_lib.note.plate import Plate
 from kvtop_lib.note.prose import Value, say
 from kvtop_lib.stats import RATES
-from kvtop_lib.terms import KvtopError
+from kvtop_lib.terms import DEFAULT_PROFILE, KvtopError
 
 
 class Article:
@@ -107,12 +107,16 @@ class Article:
 
     def reproduce(self) -> Html:
         """The commands that make and re-render this page."""
-        profile = self.ev.field("profile.id") or self.ev.name
+        profile = self.ev.field("profile.id")
+        named = profile is not None and str(profile) != DEFAULT_PROFILE
+        chosen = say(" PROFILE={p}", p=profile) if named else ""
         text = say(
-            "Measure again, from installation to this page: <code>make reproduce</code> (profile "
-            "{p}). Render again from the records, without a server: <code>make note</code>.",
-            p=profile,
+            "Measure again, from installation to this page: <code>make reproduce{p}</code>. "
+            "Render again from the records, without a server: <code>make note{p}</code>.",
+            p=chosen,
         )
         if (self.ev.whole["status"] != "ok").any():
-            text += say(" Measure the points again that are not ok: <code>make retry</code>.")
+            text += say(
+                " Measure the points again that are not ok: <code>make retry{p}</code>.", p=chosen
+            )
         return paragraphs(text)

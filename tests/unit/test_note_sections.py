@@ -93,6 +93,16 @@ def test_every_number_is_traced_and_can_be_recomputed(rich):
     assert checked["decision.json"] > 20 and checked["results.jsonl"] > 30
 
 
+@pytest.mark.parametrize(("profile", "named"), [("reproduce", ""), ("wide_2", " PROFILE=wide_2")])
+def test_the_commands_make_this_page(tmp_path, profile, named):
+    run = truth.write_run(tmp_path / "r")
+    manifest = json.loads((run / "manifest.json").read_text())
+    manifest["profile"]["id"] = profile
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    said = plain(Article(run).reproduce())
+    assert f"to this page: make reproduce{named}. " in said and f"make note{named}." in said
+
+
 def test_a_copy_is_enough_for_the_whole_page(rich, tmp_path):
     copy = publish.records(Article(rich), tmp_path / "copy")
     own, copied = (whole(Article(folder)) for folder in (rich, copy))
