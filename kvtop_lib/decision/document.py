@@ -63,7 +63,7 @@ def decide(
         raise KvtopError(f"run {run.name!r} has no point in results.jsonl yet; run the sweep")
     wanted = [Target(), *(Target(n, limits) for n, limits in (targets or {}).items())]
     points, decisions, whole = load_axis(results), [], []
-    made_up = simulated(manifest)
+    made_up, idle = simulated(manifest), undrafted(manifest)
     for workload, own in points[~points["arm"].isin(made_up)].groupby("workload", sort=True):
         if not ((own["arm"] == BASELINE) & (own["status"] == "ok")).any():
             continue
@@ -72,7 +72,7 @@ def decide(
         whole.append(judge(own, wanted[0], confidence))
         for target in wanted:
             judged = judge(own, target, confidence)
-            chosen = recommend(judged)
+            chosen = recommend(judged[~judged["arm"].isin(idle)])
             chosen |= _command(manifest, chosen["arm"])
             decisions.append(
                 {
@@ -107,6 +107,14 @@ def simulated(manifest: dict[str, Any]) -> set[str]:
     arms = manifest.get("arms") or {}
     return {
         a for a, p in arms.items() if (p.get("draft") or {}).get("simulated_accept_len") is not None
+    }
+
+
+def undrafted(manifest: dict[str, Any]) -> set[str]:
+    """Arms that never draft: they isolate what drafting changes beside, and answer no question."""
+    drafts = {a: p.get("draft") or {} for a, p in (manifest.get("arms") or {}).items()}
+    return {
+        a for a, d in drafts.items() if d.get("method") == "none" or d.get("policy") == "fixed:1"
     }
 
 

@@ -18,9 +18,9 @@ LIMITS = tuple(f"{m}_{q}" for m in ("ttft_s", "tpot_s", "e2e_s") for q in ("p50"
 WORDS = {"higher": "better", "lower": "worse", "none": "indistinguishable", "unknown": "unknown"}
 
 RULE = (
-    "an arm is the default where it is better at some measured load and worse at none; among "
-    "several, the one with the highest mean gain. Otherwise the baseline is, and an arm that is "
-    "better at low loads is named with the load up to which it was never worse."
+    "an arm that drafts is the default where it is better at some measured load and worse at none; "
+    "among several, the one with the highest mean gain. Otherwise the baseline is, and an arm that "
+    "is better at low loads is named with the load up to which it was never worse."
 )
 
 

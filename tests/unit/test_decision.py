@@ -164,6 +164,18 @@ def test_a_command_says_what_the_arm_drafts():
         decision.server_command_text(manifest, "x")
 
 
+def test_an_arm_that_never_drafts_is_judged_and_nobodys_default(tmp_path):
+    run = Run(truth.write_run(tmp_path / "r"))
+    file = run.path / "manifest.json"
+    manifest = json.loads(file.read_text())
+    manifest["arms"]["ngram"] = {"draft": {"method": "none"}}  # both are better at low loads
+    manifest["arms"]["mtp_w2"] = {"draft": {"method": "mtp", "policy": "fixed:1"}}
+    file.write_text(json.dumps(manifest))
+    found = decide(Run(run.path))
+    assert found["decisions"][0]["recommended"]["up_to"] == {"mtp_w4": 4}
+    assert arm(found, "mtp_w2")["ranges"][0] == {"verdict": "better", "from": 1, "to": 8}
+
+
 def test_a_run_without_a_baseline_has_nothing_to_decide():
     points = pd.DataFrame([truth.line("mtp_w2", 1, 1) | {"line": 1}])
     with pytest.raises(KvtopError, match="nothing to compare with"):
