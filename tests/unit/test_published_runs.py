@@ -21,9 +21,6 @@ COPIES = sorted(file.parent for file in (ROOT / "outputs" / "published").glob("*
 WITH_POLICIES = [folder for folder in COPIES if (folder / "policies.json").exists()]
 
 
-FILE = "decision.json"
-
-
 def rounded(file):
     """A document whose last digits, which differ between processors, do not matter."""
     text = file.read_text(encoding="utf-8")
@@ -34,8 +31,8 @@ def each(folders):
     return pytest.mark.parametrize("folder", folders, ids=[f.name for f in folders])
 
 
-def test_the_default_run_and_that_of_the_policies_are_there():
-    assert {"reproduce", "policies"} <= {f.name for f in COPIES}
+def test_the_runs_that_the_readme_links_are_there():
+    assert {"reproduce", "policies", "thorough"} <= {f.name for f in COPIES}
     assert "policies" in {f.name for f in WITH_POLICIES}
 
 
@@ -51,11 +48,19 @@ def test_the_table_of_the_readme_is_that_of_the_records(folder):
     assert (folder / "measured.md").read_text(encoding="utf-8").strip() == readme_table(Run(folder))
 
 
+def test_the_readme_shows_the_table_of_the_thorough_run():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert readme_table(Run(ROOT / "outputs" / "published" / "thorough")) in readme
+
+
 @each(COPIES)
 def test_the_decision_is_that_of_the_records_and_its_commands_name_no_machine(folder, tmp_path):
     write_json(tmp_path / "found.json", decide(Run(folder)))
-    found, stored = (rounded(f / n) for f, n in ((tmp_path, "found.json"), (folder, FILE)))
-    assert stored["decisions"] == found["decisions"]
+    found, stored = (
+        rounded(f / n) for f, n in ((tmp_path, "found.json"), (folder, "decision.json"))
+    )
+    for part in ("rule", "how_sure", "noise_floor", "multiplicity", "causes", "decisions"):
+        assert stored[part] == found[part], part
     for decision in stored["decisions"]:
         command = decision["recommended"]["command"]
         assert "-m sglang.launch_server" in command and "--port 30000" in command
