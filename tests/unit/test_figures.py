@@ -146,6 +146,14 @@ def test_svg_is_labelled_scales_and_escapes():
     assert "currentColor" in svg  # the page's ink
 
 
+def test_long_names_in_a_legend_are_whole():
+    long = ["Baseline", "MTP, width 4", "MTP and n-gram, widths 1, 2 and 4, rule"]
+    data = frame()
+    data["title"] = data["title"].replace(dict(zip(TITLES, long, strict=True)))
+    svg = figures.to_svg(figures.throughput(data))
+    assert all(f">{name}</text>" in svg for name in long)  # Vega ends a cut name with an ellipsis
+
+
 def test_png_is_a_png():
     chart = figures.pair(pd.DataFrame({"c": [1], "drafting": ["off"], "tok_s": [1.0]}))
     assert isinstance(chart, alt.LayerChart)
